@@ -43,6 +43,8 @@ class HttpPage:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    # Connections that wait to be accepted. By default 5 do, and one more is tried again after a second.
+    request_queue_size = 128
 
     def __init__(self, family: int, place: Any, app: App) -> None:
         self.address_family = family
