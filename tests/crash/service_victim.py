@@ -2,8 +2,9 @@
 
 Points are `before STEP N`, `after STEP N` and, for a model call, `amid generate N`: the Nth time a step is taken, or
 the Nth part of a reply. At `pause STEP N` it is only stopped before the step, as SIGSTOP stops it. Counting begins
-with SIGUSR1; of `after STEP N in summary` with the call that opens a turn which summarizes. A service lives once for each line that comes in through the pipe `{name}.in`, which is a point or empty;
-its process id and its exit status are told through `{name}.out`.
+with SIGUSR1; of `after STEP N in summary` with the call that opens a turn which summarizes. A service lives once for
+each line that comes in through the pipe `{name}.in`, which is a point, `last` or empty; its process id and its exit
+status are told through `{name}.out`.
 """
 
 import asyncio
@@ -57,6 +58,9 @@ FIXED = {
     "executor": {"work_poll_s": 0.1, "owner_poll_s": 0.1, "turn_losses_max": 1000},
 }
 """What no variable speaks for: looks in quick succession, and no turn that is given up for its lost owners."""
+
+LAST_LIFE = {"lease_s": 600.0}
+"""An executor that is to end the work keeps its runs, however slow the host is."""
 
 SERVICES = {
     "store": (StoreSettings, build_store),
@@ -159,9 +163,9 @@ def _stepping(inner, end):
 def live(name, point):
     """Serve until the end."""
     kind, build = SERVICES[name]
-    settings = load(kind, **FIXED.get(name, {}))
+    settings = load(kind, **FIXED.get(name, {}), **(LAST_LIFE if point == "last" else {}))
     configure_logs(settings.log_level)
-    if point:
+    if point not in ("", "last"):
         end_at(point)
     secret = settings.secret()
     asyncio.run(serve_until_stopped(RunningServer(build(settings, secret), settings.listen, secret, 1.0)))

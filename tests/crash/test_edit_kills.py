@@ -46,7 +46,7 @@ async def loop_through(stack, point, number, assembly):
     )
     await store.close()
     assert await first.ended(within_s=60), f"the executor did not come to: {point}"
-    second.start()
+    second.start("last")
     async with Client.connect(stack.at(second.name), SECRET, policy=ENDURING) as client:
         loop = await insisted(lambda: client.wait_loop(stack.project, "r", number))
         run = await insisted(lambda: client.get_run(stack.project, "r", turns_max=100))

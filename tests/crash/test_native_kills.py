@@ -90,7 +90,7 @@ async def test_every_native_call_has_one_result_wherever_the_executor_is_killed(
     stages = [one.record.WhichOneof("stage") for one in await records(stack, name)]
     assert {stage: len(list(group)) for stage, group in itertools.groupby(sorted(stages))} == left
 
-    second.start()
+    second.start("last")
     async with Client.connect(stack.at(second.name), SECRET, policy=ENDURING) as client:
         loop = await insisted(lambda: client.wait_loop(stack.project, name, 1))
         told = [message async for message in client.list_messages(stack.project, name)]

@@ -56,7 +56,7 @@ async def loop_through(stack, point, number, model):
     await store.call("EnqueueLoop", **task, settings=act(model="m", yolo=True, assembly=TRANSCRIPT))
     await store.close()
     assert await first.ended(within_s=60), f"the executor did not come to: {point}"
-    second.start()
+    second.start("last")
     async with Client.connect(stack.at(second.name), SECRET, policy=ENDURING) as client:
         loop = await insisted(lambda: client.wait_loop(stack.project, "r", number))
     return loop.status, loop.reason

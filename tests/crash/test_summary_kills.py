@@ -65,7 +65,10 @@ async def loop_through(stack, point, model, *, is_first):
             )
         )
         assert await victim.ended(within_s=60), f"{victim.name} did not come to: {point}"
-    (second if victim is first else store).start()
+    if victim is first:
+        second.start("last")
+    else:
+        store.start()
     async with Client.connect(stack.at((second if victim is first else first).name), SECRET, policy=ENDURING) as client:
         loop = await insisted(lambda: client.wait_loop(stack.project, run, 1))
         answer = await insisted(lambda: client.get_run(stack.project, run, turns_max=100))
