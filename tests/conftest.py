@@ -14,6 +14,7 @@ from quick import (  # noqa: F401 - hooks
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
+    pytest_thin_postgres,
 )
 from surroundings import leave_the_person_out
 

@@ -3,6 +3,9 @@
 `--quick` selects the tests of the architecture, the unit tests, and those by which rows.toml proves a row; except what is
 marked `slow`, and the kills. So a test is quick by where it stands, or by what it proves. Of a long table it runs cases spread
 over the whole table, and properties try fewer examples.
+
+On PostgreSQL every run tries some cases of a long table, whose others are marked `soak`: what differs between databases is
+the statement, not the values. With `--once FILE` a run leaves out what an earlier one with the same file has passed.
 """
 
 import tomllib
@@ -22,10 +25,12 @@ EXAMPLES = 10
 CASES = 5
 SERVED_CASES = 2
 """Cases of one table whose tests have services to talk to."""
+POSTGRES_CASES = 4
 
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="only the tests of `make test`")
+    parser.addoption("--once", metavar="FILE", help="leave out the tests named in it; add those that pass")
 
 
 def pytest_configure(config):
@@ -33,20 +38,61 @@ def pytest_configure(config):
     if config.getoption("quick"):
         settings.register_profile("quick", settings.default, max_examples=EXAMPLES)
         settings.load_profile("quick")
+    if config.getoption("once"):
+        config.pluginmanager.register(Once(config))
+
+
+class Once:
+    """Leaves out the tests that passed before, and remembers those that pass."""
+
+    def __init__(self, config):
+        self.file = Path(config.getoption("once"))
+        self.earlier = set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.exists() else set()
+        self.is_worker = hasattr(config, "workerinput")
+        self.is_quick = config.getoption("quick")
+        self.passed = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        items[:] = [item for item in items if item.nodeid not in self.earlier]
+
+    def pytest_runtest_logreport(self, report):
+        # A property has tried fewer examples in a quick run.
+        if report.when == "call" and report.passed and not (self.is_quick and "hypothesis" in report.keywords):
+            self.passed.append(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        if not self.is_worker:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.writelines(f"{name}\n" for name in self.passed)
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+def pytest_thin_postgres(items):
+    """Before what is marked is left out."""
+    tables = defaultdict(list)
+    for item in items:
+        if "postgresql" in params_of(item):
+            tables[item.nodeid.partition("[")[0]].append(item)
+    named = named_by_rows()
+    for cases in tables.values():
+        for item in set(cases) - set(some_of(cases, named, POSTGRES_CASES)):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("quick"):
         return
-    documents = tomllib.loads((TESTS / "rows.toml").read_text(encoding="utf-8")).values()
-    named = {test for rows in documents for row in rows.values() for test in row.get("tests", ())}
+    named = named_by_rows()
     proofs = {test.partition("[")[0] for test in named}
     tables = defaultdict(list)
     for item in items:
         if is_quick(item, proofs):
             tables[item.nodeid.partition("[")[0]].append(item)
-    chosen = {item for cases in tables.values() for item in some_of(cases, named)}
+    chosen = set()
+    for cases in tables.values():
+        chosen.update(some_of(cases, named, CASES if folder_of(cases[0]) in QUICK else SERVED_CASES))
     quick = [item for item in items if item in chosen]
     config.stash[SLOW] = len(items) - len(quick)
     items[:] = quick
@@ -59,13 +105,22 @@ def is_quick(item, proofs):
     return folder in QUICK or item.nodeid.partition("[")[0] in proofs
 
 
-def some_of(cases, named):
-    """Cases from the first to the last of a table, and those that a row names."""
-    most = CASES if folder_of(cases[0]) in QUICK else SERVED_CASES
+def named_by_rows():
+    """The tests, or cases of them, that rows.toml names."""
+    documents = tomllib.loads((TESTS / "rows.toml").read_text(encoding="utf-8")).values()
+    return {test for rows in documents for row in rows.values() for test in row.get("tests", ())}
+
+
+def some_of(cases, named, most):
+    """So many cases from the first to the last of a table, and those that a row names."""
     if len(cases) <= most:
         return cases
     spread = {number * (len(cases) - 1) // (most - 1) for number in range(most)}
     return [case for place, case in enumerate(cases) if place in spread or case.nodeid in named]
+
+
+def params_of(item):
+    return item.callspec.params.values() if hasattr(item, "callspec") else ()
 
 
 def folder_of(item):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from needs import need_of
-from quick import CASES, SERVED_CASES, TESTS, is_quick, some_of
+from quick import CASES, TESTS, Once, is_quick, pytest_thin_postgres, some_of
 from surroundings import TOLD
 
 READ = re.compile(r"environ(?:\.get)?[(\[]\"(TURNWRIGHT_\w+)\"")
@@ -34,14 +34,49 @@ def test_a_test_is_quick_by_where_it_stands_or_what_it_proves(nodeid, marks, exp
     assert is_quick(item, PROOFS) == expected
 
 
-@pytest.mark.parametrize(("folder", "most"), [("unit", CASES), ("contract", SERVED_CASES)])
-def test_of_a_long_table_it_runs_cases_from_the_first_to_the_last_and_those_that_a_row_names(folder, most):
-    path = TESTS / folder / "test_x.py"
-    cases = [SimpleNamespace(nodeid=f"{path}::test_row[{case}]", path=path) for case in range(500)]
-    assert some_of(cases[:most], ()) == cases[:most]
-    spread = some_of(cases, ())
-    assert (len(spread), spread[0], spread[-1]) == (most, cases[0], cases[-1])
-    assert some_of(cases, {cases[7].nodeid}) == sorted([*spread, cases[7]], key=cases.index)
+def test_of_a_long_table_it_runs_cases_from_the_first_to_the_last_and_those_that_a_row_names():
+    cases = [SimpleNamespace(nodeid=f"tests/unit/test_x.py::test_row[{case}]") for case in range(500)]
+    assert some_of(cases[:CASES], (), CASES) == cases[:CASES]
+    spread = some_of(cases, (), CASES)
+    assert (len(spread), spread[0], spread[-1]) == (CASES, cases[0], cases[-1])
+    assert some_of(cases, {cases[7].nodeid}, CASES) == sorted([*spread, cases[7]], key=cases.index)
+
+
+def test_on_postgresql_it_runs_some_cases_of_a_long_table():
+    items = [Item(f"t.py::test_a[{db}-{case}]", db) for db in ("sqlite", "postgresql") for case in range(10)]
+    pytest_thin_postgres(items)
+    kept = [item.nodeid for item in items if not item.marks]
+    assert kept[:10] == [item.nodeid for item in items[:10]]
+    assert kept[10:] == [f"t.py::test_a[postgresql-{case}]" for case in (0, 3, 6, 9)]
+
+
+class Item:
+    """A test that remembers its marks."""
+
+    def __init__(self, nodeid, db):
+        self.nodeid = nodeid
+        self.callspec = SimpleNamespace(params={"db": db})
+        self.marks = []
+
+    def add_marker(self, mark):
+        self.marks.append(mark)
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_what_has_passed_is_not_run_once_more_but_a_property_that_tried_few_examples(tmp_path, is_quick):
+    file = tmp_path / "passed"
+
+    def once():
+        options = {"once": str(file), "quick": is_quick}
+        return Once(SimpleNamespace(getoption=options.get))
+
+    first = once()
+    for name, keywords, passed in (("a", {}, True), ("b", {}, False), ("c", {"hypothesis": 1}, True)):
+        first.pytest_runtest_logreport(SimpleNamespace(nodeid=name, when="call", passed=passed, keywords=keywords))
+    first.pytest_sessionfinish()
+    items = [SimpleNamespace(nodeid=name) for name in "abcd"]
+    once().pytest_collection_modifyitems(items)
+    assert "".join(item.nodeid for item in items) == ("bcd" if is_quick else "bd")
 
 
 @pytest.mark.parametrize(

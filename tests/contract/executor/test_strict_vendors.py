@@ -33,7 +33,7 @@ OTHER = {"chat": "anthropic", "openrouter": "responses", "responses": "gemini", 
 LENIENT = ("chat", "openrouter", "responses", "anthropic")
 """Those whose models can write arguments that are no JSON."""
 
-TURNS = 60
+TURNS = 40
 
 COUNTS = {
     path: error(404, "Not Found")
