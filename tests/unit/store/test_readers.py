@@ -115,7 +115,7 @@ async def test_who_waits_for_a_connection_opens_one_when_the_caller_that_was_ope
     await asyncio.to_thread(held.is_held.wait)
     leaving.cancel()
     held.go_on.set()
-    assert await asyncio.wait_for(next_one, 20) == "read"
+    assert await asyncio.wait_for(next_one, 60) == "read"
     await asyncio.gather(leaving, return_exceptions=True)
     assert leaving.cancelled()
     await database.close()
