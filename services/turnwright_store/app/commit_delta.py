@@ -209,4 +209,4 @@ def _view_change(rules: StoreRules, delta: CommitDelta, wanted: ViewFilter) -> V
     # What was written with a new run, no packet shows.
     is_first = delta.before == 1 and isinstance(delta.run, RunRow) and not delta.run.lineage
     before = replace(after, run_revision=0 if is_first else delta.before)
-    return ViewChange(before, after, *views, filter=wanted)
+    return ViewChange(before, after, *views, rules.schemes_version, wanted)

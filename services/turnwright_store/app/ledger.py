@@ -30,6 +30,7 @@ from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.run_events import new_event
+from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.waiting_edits import apply_waiting_edits
 from turnwright_store.domain.events import mode_switched
 from turnwright_store.domain.schedules import count_failure, has_failed, pause_event
@@ -169,8 +170,9 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     turns = [turn for turn in (ended, opened) if turn]
     change = publish(tx, rules, run, turns, wanted=end.view_filter) if is_read_back else None
     cursor = run.cursor(rules.incarnation)
+    schemes = newer_schemes(rules, end.schemes_version) if opened else None
     return EndTurnResponse(
-        run.run, run.run.loop or loop, cursor, run.abort_requested, opened, None, change, is_released
+        run.run, run.run.loop or loop, cursor, run.abort_requested, opened, schemes, change, is_released
     )
 
 

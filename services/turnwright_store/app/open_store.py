@@ -14,6 +14,7 @@ from turnwright_values.types import Assembly, Model
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import BUILTIN, Scheme
+from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_kit.settings import SettingsError
 from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
 from turnwright_store.domain.store_rules import StoreRules
@@ -83,6 +84,7 @@ def rules_of(opened: OpenedStore, settings: StoreSettings) -> StoreRules:
     return StoreRules(
         incarnation=opened.incarnation,
         schemes=opened.schemes,
+        schemes_version=registry_to_pb(opened.schemes.values()).version,
         global_scope=opened.global_scope,
         loops_queued_max=settings.loops_queued_max,
         heartbeat_s=settings.heartbeat_s,

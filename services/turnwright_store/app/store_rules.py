@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
+from turnwright.types.v1 import scheme_pb2
 from turnwright_values.types import FileConstraint, Tier
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -27,6 +28,7 @@ from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.schemes import BY_NAME, Scheme
+from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
@@ -61,6 +63,16 @@ def set_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Schem
     registry.put_schemes(tx.connection, [wanted])
     bump_scope(tx, rules.global_scope)
     return registry.list_schemes(tx.connection)
+
+
+def with_schemes(rules: StoreRules, schemes: Iterable[Scheme]) -> StoreRules:
+    known = {scheme.name: scheme for scheme in schemes}
+    return replace(rules, schemes=known, schemes_version=registry_to_pb(known.values()).version)
+
+
+def newer_schemes(rules: StoreRules, version: str) -> scheme_pb2.SchemeRegistry | None:
+    """The registered schemes; None if the caller has this version."""
+    return None if rules.schemes_version == version else registry_to_pb(rules.schemes.values())
 
 
 class SchemeCache(Protocol):

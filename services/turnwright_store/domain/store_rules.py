@@ -27,6 +27,8 @@ class StoreRules(Struct, frozen=True, dict=True):
     """Seconds of silence after which a watcher is sent the cursor alone."""
     pattern_s_max: float
     """Seconds that matching one request's patterns may take."""
+    schemes_version: str = ""
+    """Which schemes these are, as readers name them; empty: the built-in ones."""
     lease_ms: int = 6000
     """Length of a lease where the claim does not say, in milliseconds."""
     lease_grace_ms: int = 1000

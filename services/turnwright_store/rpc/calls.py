@@ -14,9 +14,7 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
-from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright.types.v1 import scheme_pb2
 from turnwright_values.store import Durability, EntryWrite
 from turnwright_values.types import Cursor, Tier
 
@@ -24,9 +22,9 @@ from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
-from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_kit.auth import Caller, check_deployment, check_min_tier, current_caller
 from turnwright_store.app.idempotency import run_once, starts_no_run
+from turnwright_store.app.store_rules import with_schemes
 from turnwright_store.app.watches import Watch, Watches
 from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
@@ -56,9 +54,6 @@ class StoreBackend(Struct):
     opened: StoreRules | None = None
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""
-    _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
-        default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
-    )
 
     @property
     def rules(self) -> StoreRules:
@@ -67,20 +62,7 @@ class StoreBackend(Struct):
         return self.opened
 
     def update(self, schemes: Iterable[Scheme]) -> None:
-        self.opened = replace(self.rules, schemes={scheme.name: scheme for scheme in schemes})
-
-    def newer_schemes(self, rules: StoreRules, version: str) -> scheme_pb2.SchemeRegistry | None:
-        """The registered schemes; None if the caller has this version."""
-        registry = self._registry(rules)
-        return None if registry.version == version else registry
-
-    def schemes_version(self, rules: StoreRules) -> str:
-        return self._registry(rules).version
-
-    def _registry(self, rules: StoreRules) -> scheme_pb2.SchemeRegistry:
-        if self._cached_registry[0] is not rules:
-            self._cached_registry = (rules, registry_to_pb(rules.schemes.values()))
-        return self._cached_registry[1]
+        self.opened = with_schemes(self.rules, schemes)
 
 
 class Calls:

@@ -18,6 +18,7 @@ from turnwright_core.wire.times import span_from_pb, span_to_pb
 from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant
+from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -45,7 +46,7 @@ class LeaseRpcs(Calls):
         )
         locks = run_locks(request)
         claim = await self._database.write(work, Durability.NORMAL, locks)
-        schemes = self._service.newer_schemes(self._rules, request.schemes_version)
+        schemes = newer_schemes(self._rules, request.schemes_version)
         return claim_to_pb(replace(claim, schemes=schemes))
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
@@ -63,7 +64,7 @@ class LeaseRpcs(Calls):
             return lease_pb2.ClaimWorkResponse()
         work = partial(app.claim_work, rules=self._rules, candidates=candidates, limit=request.limit, who=who)
         claims = await self._database.write(work, Durability.NORMAL, ())
-        schemes = self._service.newer_schemes(self._rules, request.schemes_version)
+        schemes = newer_schemes(self._rules, request.schemes_version)
         return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims), schemes=schemes)
 
     async def ListWork(self, request: lease_pb2.ListWorkRequest, _context: Any) -> lease_pb2.ListWorkResponse:

@@ -16,7 +16,7 @@ from turnwright_values.store import (
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Tier, ViewChange
+from turnwright_values.types import Tier
 
 from turnwright_core.checks import invalid
 from turnwright_core.wire import entries as entry_wire
@@ -26,10 +26,10 @@ from turnwright_core.wire.owner_calls import WRITE_ENTRIES
 from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import commands, leases, ledger
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
+from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.write_entries import write_entries
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
-from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import (
     Calls,
@@ -109,7 +109,7 @@ class LedgerRpcs(Calls):
         )
         # A repeated call gets no claim: it may not hold any more.
         if claim:
-            schemes = self._service.newer_schemes(self._rules, request.new.claim.schemes_version)
+            schemes = newer_schemes(self._rules, request.new.claim.schemes_version)
             answer.claim.CopyFrom(claim_to_pb(replace(claim, schemes=schemes)))
         return answer
 
@@ -144,19 +144,15 @@ class LedgerRpcs(Calls):
             check_packet(packet)
             locks |= {packets_lock(call.project)}
 
-        def work(tx: Transaction, caller: Caller) -> WriteEntriesResponse:
-            done = write_entries(tx, rules, caller, call)
-            return replace(done, view_change=self._view_change(rules, done.view_change))
-
         durability = durability_of(call.durability)
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
-            return await self._database.write(lambda tx: work(tx, caller), durability, locks)
+            return await self._database.write(lambda tx: write_entries(tx, rules, caller, call), durability, locks)
         answer = await self._once(
             WRITE_ENTRIES.request_to_pb(call),
             ledger_pb2.WriteEntriesResponse,
-            lambda tx, caller: WRITE_ENTRIES.answer_to_pb(work(tx, caller)),
+            lambda tx, caller: WRITE_ENTRIES.answer_to_pb(write_entries(tx, rules, caller, call)),
             min_tier=Tier.MODEL,
             durability=durability,
             locks=locks,
@@ -167,14 +163,8 @@ class LedgerRpcs(Calls):
     async def EndTurn(self, call: EndTurnRequest, _context: Any) -> EndTurnResponse:
         caller, rules = current_caller(), self._rules
         writes = [*call.writes, *call.next.writes] if call.next else call.writes
-
-        ended = await self._database.write(
+        return await self._database.write(
             partial(ledger.end_turn, rules=rules, caller=caller, end=call),
             Durability.FULL if call.turn or call.loop_end else Durability.NORMAL,
             write_locks(rules, call.project, call.run, paths_of(writes)),
         )
-        schemes = self._service.newer_schemes(rules, call.schemes_version) if ended.next else None
-        return replace(ended, schemes=schemes, view_change=self._view_change(rules, ended.view_change))
-
-    def _view_change(self, rules: StoreRules, change: ViewChange | None) -> ViewChange | None:
-        return replace(change, schemes_version=self._service.schemes_version(rules)) if change else None

@@ -18,6 +18,7 @@ from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.read_entries import PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
+from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.rpc.calls import Calls, address_of, after_cursor, watch
 from turnwright_store.sql.views import Wanted
 
@@ -80,7 +81,7 @@ class ReadRpcs(Calls):
         )
         address = address_of(request)
         rules = self._rules
-        schemes = self._service.newer_schemes(rules, request.schemes_version)
+        schemes = newer_schemes(rules, request.schemes_version)
         parts = read_view(self._database, rules, address, after_cursor(request), wanted, at_of(request))
         async for part in parts:
             yield read_pb2.ReadViewResponse(

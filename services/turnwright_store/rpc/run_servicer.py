@@ -19,6 +19,7 @@ from turnwright_kit.auth import Caller
 from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.app.run_details import get_run_details
 from turnwright_store.app.session_commands import patch_of
+from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
@@ -53,7 +54,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         )
 
     def _schemes_for(self, request: pb.GetRunRequest) -> scheme_pb2.SchemeRegistry | None:
-        return self._service.newer_schemes(self._rules, request.schemes_version)
+        return newer_schemes(self._rules, request.schemes_version)
 
     @query
     def ListRuns(self, request: pb.ListRunsRequest, connection: Connection) -> Fields:
