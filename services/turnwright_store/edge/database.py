@@ -13,13 +13,12 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 from turnwright_values.store import Durability
 
 from turnwright_kit.threads import DaemonThreadPool
-from turnwright_store.edge.batch import Job
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, CHECKPOINT_PAGES, SqliteLink, SqliteReaders, SqliteWriter
 from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
@@ -71,7 +70,9 @@ class SqliteDatabase(SubscribableDatabase):
         self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
         self._readers = SqliteReaders(path, mapped, readers=readers, queue_max=queue_max)
         self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)
-        self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
+        self._writes = WriteQueue(
+            self._writing.post, self._writer.write, self._wakeups, queue_max=queue_max, batch_max=batch_max
+        )
         self._resources = contextlib.AsyncExitStack()
         self._health = FileHealth(path)
         self._checks = DaemonThreadPool("store-check", 2)
@@ -138,9 +139,6 @@ class SqliteDatabase(SubscribableDatabase):
         self._health.note_error(error)
         self._health.raise_if_damaged()
         return to_fault(error, self._path)
-
-    def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
-        self._writing.post(lambda _link: self._writer.write(batch), done)
 
 
 def _upgrade(link: SqliteLink) -> None:

@@ -9,12 +9,11 @@ other replicas. Source: architecture 3, 12.2, 12.8; docs/adr/0003, docs/adr/0006
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Collection
+from typing import TypeVar
 
 from turnwright_values.store import Durability
 
-from turnwright_store.edge.batch import Job
 from turnwright_store.edge.notify_listener import Listener
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
 from turnwright_store.edge.postgres_readers import PostgresReaders
@@ -43,7 +42,9 @@ class PostgresDatabase(SubscribableDatabase):
         self._writer = PostgresWriter(self._writing.link, self._wakeups.is_followed)
         link = self._writing.link
         self._listener = Listener(server, self._wakeups, lambda: link.pid, poll_s, link.check_silence)
-        self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
+        self._writes = WriteQueue(
+            self._writing.post, self._writer.write, self._wakeups, queue_max=queue_max, batch_max=batch_max
+        )
         self._resources = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
@@ -78,6 +79,3 @@ class PostgresDatabase(SubscribableDatabase):
 
     async def integrity_check(self) -> None:
         """Nothing, as above."""
-
-    def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
-        self._writing.post(lambda _link: self._writer.write(batch), done)

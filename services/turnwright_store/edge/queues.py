@@ -24,8 +24,11 @@ from turnwright_store.ports import Work
 T = TypeVar("T")
 
 
-Post = Callable[[list[Job[Any]], Callable[[], None]], None]
-"""Commits a batch, which leaves a result or an error in each job; then calls the function in the event loop."""
+Post = Callable[[Callable[[], None], Callable[[], None]], None]
+"""Calls a function in the writer's thread, then another one in the event loop."""
+
+Write = Callable[[list[Job[Any]]], None]
+"""Commits a batch, which leaves a result or an error in each job."""
 
 LOCKS_MAX: Final = 1000
 """Maximum number of locks for a batch of several requests: a server has some thousand for all clients."""
@@ -34,9 +37,9 @@ LOCKS_MAX: Final = 1000
 class WriteQueue:
     """Takes all waiting writes, up to a limit, and commits them as one batch."""
 
-    def __init__(self, post: Post, wakeups: Wakeups, *, queue_max: int, batch_max: int) -> None:
+    def __init__(self, post: Post, write: Write, wakeups: Wakeups, *, queue_max: int, batch_max: int) -> None:
         """`queue_max` limits waiting requests, `batch_max` the size of a group commit."""
-        self._post = post
+        self._post, self._write = post, write
         self._wakeups = wakeups
         self._queue_max = queue_max
         self._batch_max = batch_max
@@ -71,7 +74,7 @@ class WriteQueue:
             self._idle.set()
             return
         batch = [self._jobs.popleft() for _ in range(self._batch_size())]
-        self._post(batch, partial(self._done, batch))
+        self._post(partial(self._write, batch), partial(self._done, batch))
 
     def _batch_size(self) -> int:
         names = accumulate(len(job.locks) for job in islice(self._jobs, self._batch_max))

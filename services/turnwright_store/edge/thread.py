@@ -77,12 +77,12 @@ class ThreadConnection(Generic[L]):
         self._calls.put(call)
         return await answer
 
-    def post(self, function: Callable[[L], None], done: Callable[[], None]) -> None:
+    def post(self, function: Callable[[], None], done: Callable[[], None]) -> None:
         """Call a function in the thread, then `done` in the event loop. The function must not raise."""
         loop = asyncio.get_running_loop()
 
         def call() -> None:
-            function(self.link)
+            function()
             loop.call_soon_threadsafe(done)
 
         self._calls.put(call)
