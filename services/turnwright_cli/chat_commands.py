@@ -342,8 +342,8 @@ class ChatCommands:
             return self._say("Name one by its number: /rewind 3" if answer.turns else "There is no turn yet.")
         if not _TURN.fullmatch(argument):
             return self._say("Name a turn by its number: /rewind 3", "yellow")
-        back = session_command_pb2.RestoreFromTrajectory(turn=int(argument))
-        await self._client.submit(project, run, restore_from_trajectory=back)
+        back = session_command_pb2.RewindToTurn(turn=int(argument))
+        await self._client.submit(project, run, rewind_to_turn=back)
         await self._state.refresh(self._client)
         about = next((prompts.get(turn.loop, "") for turn in answer.turns if turn.number == back.turn), "")
         self._say(f"The run is as it was at the end of turn {argument}. Files stay as they are.")

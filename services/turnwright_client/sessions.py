@@ -28,7 +28,7 @@ class CommandKinds(TypedDict, total=False):
     truncate_messages: session_command_pb2.TruncateMessages
     retry_from_index: session_command_pb2.RetryFromIndex
     regenerate: session_command_pb2.Regenerate
-    restore_from_trajectory: session_command_pb2.RestoreFromTrajectory
+    rewind_to_turn: session_command_pb2.RewindToTurn
     ide_tool_result: session_command_pb2.IdeToolResult
 
 

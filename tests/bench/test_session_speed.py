@@ -70,7 +70,7 @@ async def test_a_rewind_beside_a_fork(bench):  # noqa: F811
         run = await filled(bench.client, bench.run.project, f"r{number}")
         revision = (await run.view()).cursor.run_revision
         truncate = pb.TruncateMessages(from_index=0, expected_revision=revision)
-        restore = pb.RestoreFromTrajectory(turn=1)
+        restore = pb.RewindToTurn(turn=1)
         steps = {
             "fork": ("ForkRun", {"new_run": f"f{number}"}),
             "rewind": (
@@ -79,7 +79,7 @@ async def test_a_rewind_beside_a_fork(bench):  # noqa: F811
             ),
             "restore": (
                 "SubmitCommand",
-                {"command_id": f"r{number}", "command": pb.SessionCommand(restore_from_trajectory=restore)},
+                {"command_id": f"r{number}", "command": pb.SessionCommand(rewind_to_turn=restore)},
             ),
         }
         for name, (method, fields) in steps.items():

@@ -158,7 +158,7 @@ class Chat:
         turn = (await insisted(lambda: self.clients[0].get_run(self.stack.project, self.run))).run.turn
         await self.say(f"{tag} away.")
         await self.until("completed")
-        await self.give(restore_from_trajectory=pb.RestoreFromTrajectory(turn=turn))
+        await self.give(rewind_to_turn=pb.RewindToTurn(turn=turn))
         self.prompts.pop()
         place = await self._place_of_last_prompt()
         retry = pb.RetryFromIndex(

@@ -327,8 +327,8 @@ class QueuedCommandKind(IntEnum):
     """RetryFromIndex."""
     REGENERATE = 13
     """Regenerate."""
-    RESTORE_FROM_TRAJECTORY = 14
-    """RestoreFromTrajectory."""
+    REWIND_TO_TURN = 14
+    """RewindToTurn."""
 
 
 class FileConstraintKind(IntEnum):

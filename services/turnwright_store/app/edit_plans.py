@@ -88,8 +88,8 @@ def plan_edit(
             return EditPlan(_plan_truncation(tx, run, command.truncate_messages))
         case CommandKind.RETRY_FROM_INDEX:
             return _plan_retry(tx, run, command.retry_from_index)
-        case CommandKind.RESTORE_FROM_TRAJECTORY:
-            turn = command.restore_from_trajectory.turn
+        case CommandKind.REWIND_TO_TURN:
+            turn = command.rewind_to_turn.turn
             get_turn_home(tx.connection, run, turn)
             return EditPlan(Edit(restore=turn))
         case CommandKind.REGENERATE:

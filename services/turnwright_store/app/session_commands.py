@@ -67,6 +67,6 @@ _ABOUT: Final[Mapping[CommandKind, Callable[[Any], str]]] = {
     CommandKind.REMOVE_MESSAGE: lambda command: command.message_id,
     CommandKind.TRUNCATE_MESSAGES: lambda command: index_preview(command.from_index),
     CommandKind.RETRY_FROM_INDEX: lambda command: index_preview(command.from_index, _text(command.message)),
-    CommandKind.RESTORE_FROM_TRAJECTORY: lambda command: f"turn {command.turn}",
+    CommandKind.REWIND_TO_TURN: lambda command: f"turn {command.turn}",
 }
 """What a preview says, by kind; the others say nothing."""

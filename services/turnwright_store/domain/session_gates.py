@@ -30,7 +30,7 @@ class CommandKind(Enum):
     TRUNCATE_MESSAGES = "truncate_messages"
     RETRY_FROM_INDEX = "retry_from_index"
     REGENERATE = "regenerate"
-    RESTORE_FROM_TRAJECTORY = "restore_from_trajectory"
+    REWIND_TO_TURN = "rewind_to_turn"
 
 
 class Gate(Enum):
@@ -74,7 +74,7 @@ GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
     CommandKind.TRUNCATE_MESSAGES: _EDIT,
     CommandKind.RETRY_FROM_INDEX: _EDIT,
     CommandKind.REGENERATE: _EDIT,
-    CommandKind.RESTORE_FROM_TRAJECTORY: _EDIT,
+    CommandKind.REWIND_TO_TURN: _EDIT,
 }
 
 

@@ -301,7 +301,7 @@ async def test_a_branch_and_a_restored_run_have_every_message(services):
     turn = (await client.get_run(project, "r")).run.turn
     revision = (await client.get_run(project, "r")).run.revision
     await client.submit(project, "r", truncate_messages=pb.TruncateMessages(from_index=0, expected_revision=revision))
-    await client.submit(project, "r", restore_from_trajectory=pb.RestoreFromTrajectory(turn=turn))
+    await client.submit(project, "r", rewind_to_turn=pb.RewindToTurn(turn=turn))
     restored = [message async for message in client.list_messages(project, "r")]
     there = {message.kind for message in before}
     for case in cases("restore_branch", "role_", "event_"):

@@ -139,7 +139,7 @@ async def test_what_was_taken_away_comes_back(services):
     await services.client.submit(services.project, "r", truncate_messages=command)
     assert await texts(services) == []
     assert await bodies(services) == {}
-    await services.client.submit(services.project, "r", restore_from_trajectory=pb.RestoreFromTrajectory(turn=2))
+    await services.client.submit(services.project, "r", rewind_to_turn=pb.RewindToTurn(turn=2))
     assert (await messages(services))[: len(before)] == before
     assert await bodies(services) == was
 

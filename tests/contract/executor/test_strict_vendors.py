@@ -14,7 +14,7 @@ from turnwright.types.v1 import plan_pb2, settings_pb2
 from turnwright.types.v1.session_command_pb2 import (
     Regenerate,
     RemoveMessage,
-    RestoreFromTrajectory,
+    RewindToTurn,
     TruncateMessages,
     UpdateMessage,
 )
@@ -143,7 +143,7 @@ async def live_through(run: LongRun, name: str) -> None:
     await run.act(
         "Packets.", Reply('<get path="a.txt"/>'), Reply('<update status="200">Done.</update>'), assembly=PACKET
     )
-    await client.submit(project, "r", restore_from_trajectory=RestoreFromTrajectory(turn=5))
+    await client.submit(project, "r", rewind_to_turn=RewindToTurn(turn=5))
     number = 100
     while run.turns < TURNS:
         assert await run.act("More.", *work(5, begin=number)) == 200

@@ -66,8 +66,8 @@ class _QueuedCommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Que
     """RetryFromIndex."""
     QUEUED_COMMAND_KIND_REGENERATE: _QueuedCommandKind.ValueType  # 13
     """Regenerate."""
-    QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY: _QueuedCommandKind.ValueType  # 14
-    """RestoreFromTrajectory."""
+    QUEUED_COMMAND_KIND_REWIND_TO_TURN: _QueuedCommandKind.ValueType  # 14
+    """RewindToTurn."""
 
 class QueuedCommandKind(_QueuedCommandKind, metaclass=_QueuedCommandKindEnumTypeWrapper):
     """What waits in the queue of a run: commands that change its messages. The numbers are those of the fields of
@@ -88,8 +88,8 @@ QUEUED_COMMAND_KIND_RETRY_FROM_INDEX: QueuedCommandKind.ValueType  # 12
 """RetryFromIndex."""
 QUEUED_COMMAND_KIND_REGENERATE: QueuedCommandKind.ValueType  # 13
 """Regenerate."""
-QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY: QueuedCommandKind.ValueType  # 14
-"""RestoreFromTrajectory."""
+QUEUED_COMMAND_KIND_REWIND_TO_TURN: QueuedCommandKind.ValueType  # 14
+"""RewindToTurn."""
 Global___QueuedCommandKind: _TypeAlias = QueuedCommandKind  # noqa: Y015
 
 @_typing.final
@@ -110,7 +110,7 @@ class SessionCommand(_message.Message):
     TRUNCATE_MESSAGES_FIELD_NUMBER: _builtins.int
     RETRY_FROM_INDEX_FIELD_NUMBER: _builtins.int
     REGENERATE_FIELD_NUMBER: _builtins.int
-    RESTORE_FROM_TRAJECTORY_FIELD_NUMBER: _builtins.int
+    REWIND_TO_TURN_FIELD_NUMBER: _builtins.int
     IDE_TOOL_RESULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
@@ -161,7 +161,7 @@ class SessionCommand(_message.Message):
         """Sends the latest prompt again."""
 
     @_builtins.property
-    def restore_from_trajectory(self) -> Global___RestoreFromTrajectory:
+    def rewind_to_turn(self) -> Global___RewindToTurn:
         """Shows again what an earlier turn ended with."""
 
     @_builtins.property
@@ -183,14 +183,14 @@ class SessionCommand(_message.Message):
         truncate_messages: Global___TruncateMessages | None = ...,
         retry_from_index: Global___RetryFromIndex | None = ...,
         regenerate: Global___Regenerate | None = ...,
-        restore_from_trajectory: Global___RestoreFromTrajectory | None = ...,
+        rewind_to_turn: Global___RewindToTurn | None = ...,
         ide_tool_result: Global___IdeToolResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "retry_from_index", b"retry_from_index", "rewind_to_turn", b"rewind_to_turn", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "retry_from_index", b"retry_from_index", "rewind_to_turn", b"rewind_to_turn", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "restore_from_trajectory", "ide_tool_result"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "rewind_to_turn", "ide_tool_result"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -572,7 +572,7 @@ class Regenerate(_message.Message):
 Global___Regenerate: _TypeAlias = Regenerate  # noqa: Y015
 
 @_typing.final
-class RestoreFromTrajectory(_message.Message):
+class RewindToTurn(_message.Message):
     """Shows a run again as it was at the end of a turn: messages that were taken away since come back, later ones go. Files
     stay, as in TruncateMessages. While the run is busy, it waits in the queue.
     """
@@ -593,7 +593,7 @@ class RestoreFromTrajectory(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RestoreFromTrajectory: _TypeAlias = RestoreFromTrajectory  # noqa: Y015
+Global___RewindToTurn: _TypeAlias = RewindToTurn  # noqa: Y015
 
 @_typing.final
 class IdeToolResult(_message.Message):

@@ -124,10 +124,10 @@ export declare type SessionCommand = Message<"turnwright.types.v1.SessionCommand
     /**
      * Shows again what an earlier turn ended with.
      *
-     * @generated from field: turnwright.types.v1.RestoreFromTrajectory restore_from_trajectory = 14;
+     * @generated from field: turnwright.types.v1.RewindToTurn rewind_to_turn = 14;
      */
-    value: RestoreFromTrajectory;
-    case: "restoreFromTrajectory";
+    value: RewindToTurn;
+    case: "rewindToTurn";
   } | {
     /**
      * The result of a tool that the client executes.
@@ -507,9 +507,9 @@ export declare const RegenerateSchema: GenMessage<Regenerate>;
  * Shows a run again as it was at the end of a turn: messages that were taken away since come back, later ones go. Files
  * stay, as in TruncateMessages. While the run is busy, it waits in the queue.
  *
- * @generated from message turnwright.types.v1.RestoreFromTrajectory
+ * @generated from message turnwright.types.v1.RewindToTurn
  */
-export declare type RestoreFromTrajectory = Message<"turnwright.types.v1.RestoreFromTrajectory"> & {
+export declare type RewindToTurn = Message<"turnwright.types.v1.RewindToTurn"> & {
   /**
    * Number of the turn. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such turn has ended.
    *
@@ -519,10 +519,10 @@ export declare type RestoreFromTrajectory = Message<"turnwright.types.v1.Restore
 };
 
 /**
- * Describes the message turnwright.types.v1.RestoreFromTrajectory.
- * Use `create(RestoreFromTrajectorySchema)` to create a new message.
+ * Describes the message turnwright.types.v1.RewindToTurn.
+ * Use `create(RewindToTurnSchema)` to create a new message.
  */
-export declare const RestoreFromTrajectorySchema: GenMessage<RestoreFromTrajectory>;
+export declare const RewindToTurnSchema: GenMessage<RewindToTurn>;
 
 /**
  * The result of a tool that the client executes (LoopSettings.client_tools). Fails with FAILED_PRECONDITION, reason
@@ -724,11 +724,11 @@ export enum QueuedCommandKind {
   REGENERATE = 13,
 
   /**
-   * RestoreFromTrajectory.
+   * RewindToTurn.
    *
-   * @generated from enum value: QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY = 14;
+   * @generated from enum value: QUEUED_COMMAND_KIND_REWIND_TO_TURN = 14;
    */
-  RESTORE_FROM_TRAJECTORY = 14,
+  REWIND_TO_TURN = 14,
 }
 
 /**
