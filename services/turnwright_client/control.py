@@ -110,16 +110,24 @@ class ControlCalls:
             raise self._peer.cut_short("its last part")
 
     async def import_run(
-        self, project: str, parts: AsyncIterable[bytes], *, run: str = "", document_id: str = "", request_id: str = ""
+        self,
+        project: str,
+        parts: AsyncIterable[bytes],
+        *,
+        run: str = "",
+        document_id: str = "",
+        staged: bool = False,
+        request_id: str = "",
     ) -> document_service_pb2.ImportRunResponse:
         """Make a run of a document, which comes in parts of at most 1 MiB; an empty alias is that of the document.
 
-        With `document_id` the document must be of this run. The answer says what was left out.
+        With `document_id` the document must be of this run. With `staged` it becomes no run, and the answer has the
+        `staged_id` that RestoreFromTrajectory takes. The answer says what was left out.
         """
 
         async def requests() -> AsyncGenerator[document_service_pb2.ImportRunRequest, None]:
             yield document_service_pb2.ImportRunRequest(
-                project=project, run=run, document_id=document_id, request_id=request_id
+                project=project, run=run, document_id=document_id, staged=staged, request_id=request_id
             )
             async for part in parts:
                 yield document_service_pb2.ImportRunRequest(data=part)

@@ -29,6 +29,7 @@ class CommandKinds(TypedDict, total=False):
     retry_from_index: session_command_pb2.RetryFromIndex
     regenerate: session_command_pb2.Regenerate
     rewind_to_turn: session_command_pb2.RewindToTurn
+    restore_from_trajectory: session_command_pb2.RestoreFromTrajectory
     ide_tool_result: session_command_pb2.IdeToolResult
 
 

@@ -329,6 +329,8 @@ class QueuedCommandKind(IntEnum):
     """Regenerate."""
     REWIND_TO_TURN = 14
     """RewindToTurn."""
+    RESTORE_FROM_TRAJECTORY = 16
+    """RestoreFromTrajectory."""
 
 
 class FileConstraintKind(IntEnum):

@@ -27,6 +27,7 @@ from turnwright_store.app import message_edits
 from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.inheritance import asked_of, latest_asked, latest_of_user
 from turnwright_store.app.message_edits import RewindResult
+from turnwright_store.app.restore_trajectory import get_staged
 from turnwright_store.app.session_commands import content_of
 from turnwright_store.app.session_commands import kind_of as kind_of_command
 from turnwright_store.domain.session_gates import CommandKind
@@ -51,6 +52,8 @@ class Edit(Struct, frozen=True, omit_defaults=True):
     """Sequence of a loop whose prompt is removed with everything after it."""
     restore: int = 0
     """Number of a turn whose final view is restored."""
+    staged: str = ""
+    """A staged document whose messages take the place of all."""
 
 
 class Resend(Struct, frozen=True):
@@ -77,7 +80,7 @@ def settings_of(message: UserMessage, tx: Transaction, run: RunRow | None, image
 
 
 def plan_edit(
-    tx: Transaction, run: RunRow, command: SessionCommand, waiting: Mapping[str, str] | None = None
+    tx: Transaction, run: RunRow, actor: str, command: SessionCommand, waiting: Mapping[str, str] | None = None
 ) -> EditPlan:
     """Plan a command. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT.
 
@@ -88,10 +91,8 @@ def plan_edit(
             return EditPlan(_plan_truncation(tx, run, command.truncate_messages))
         case CommandKind.RETRY_FROM_INDEX:
             return _plan_retry(tx, run, command.retry_from_index)
-        case CommandKind.REWIND_TO_TURN:
-            turn = command.rewind_to_turn.turn
-            get_turn_home(tx.connection, run, turn)
-            return EditPlan(Edit(restore=turn))
+        case CommandKind.REWIND_TO_TURN | CommandKind.RESTORE_FROM_TRAJECTORY:
+            return EditPlan(_plan_restoration(tx, run, actor, command))
         case CommandKind.REGENERATE:
             return _plan_regeneration(tx, run, waiting)
         case CommandKind.UPDATE_MESSAGE:
@@ -120,6 +121,16 @@ def _plan_removal(tx: Transaction, run: RunRow, command: RemoveMessage, waiting:
 def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages | RetryFromIndex) -> Edit | None:
     message = message_edits.message_at(tx.connection, run, command.from_index, command.expected_revision)
     return Edit(truncate=message.path) if message else None
+
+
+def _plan_restoration(tx: Transaction, run: RunRow, actor: str, command: SessionCommand) -> Edit:
+    if command.HasField("restore_from_trajectory"):
+        staged_id = command.restore_from_trajectory.staged_id
+        get_staged(tx, run, actor, staged_id)
+        return Edit(staged=staged_id)
+    turn = command.rewind_to_turn.turn
+    get_turn_home(tx.connection, run, turn)
+    return Edit(restore=turn)
 
 
 def _plan_retry(tx: Transaction, run: RunRow, command: RetryFromIndex) -> EditPlan:
@@ -184,6 +195,8 @@ def _edit_messages(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, 
         return RewindResult(closed=message_edits.remove_message(tx, rules, run, actor, edit.remove))
     if edit.restore:
         return message_edits.rewind_to_turn(tx, rules, run, actor, edit.restore)
+    if edit.staged:
+        return message_edits.restore_document(tx, rules, run, actor, edit.staged)
     loop = loop_rows.find_loop(tx.connection, run.id, edit.truncate_loop) if edit.truncate_loop else None
     path = edit.truncate or f"prompt://{loop.first_turn if loop else 0}"
     return message_edits.rewind_before_message(tx, rules, run, actor, message_edits.find_message(tx, run, path))

@@ -1,4 +1,4 @@
-"""Import of a document as a new run, while its bytes come; nobody sees the run until it is whole.
+"""Import of a document while its bytes come: as a new run that nobody sees until it is whole, or to be staged.
 
 Each element is checked by itself and left out if it is malformed, with a sentence in the answer. What is left is
 written in transactions of bounded size, to a run that retention removes unless the last of them shows it
@@ -25,7 +25,7 @@ from turnwright_values.types import Entry, Loop, Run, RunSettings, Turn
 from turnwright_core.checks import check_words, invalid, over_limit
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.json_items import JsonItem, JsonItems
-from turnwright_core.limits import NAME_CHARS_MAX, PATH_CHARS_MAX, PERSONA_BYTES_MAX
+from turnwright_core.limits import NAME_CHARS_MAX, PATH_CHARS_MAX, PERSONA_BYTES_MAX, WRITES_MAX
 from turnwright_core.runs import COMPLETED, QUEUED
 from turnwright_core.text import cut_bytes
 from turnwright_kit.auth import Caller
@@ -55,6 +55,9 @@ SCHEMA_VERSION: Final = 1
 """Version of the documents that this release writes; it reads those up to it."""
 
 DOCUMENT_BYTES_MAX: Final = 4 * 1024**3
+STAGED_BYTES_MAX: Final = 16 * 1024**2
+"""Longest document that is staged: a run takes it over in one transaction."""
+
 PART_BYTES_MAX: Final = 1024 * 1024
 """Most bytes of one message."""
 
@@ -130,6 +133,8 @@ class Import:
         """Raises InvalidError for what no import can ask for."""
         if asked.run:
             check_name("run", asked.run, RUN_ALIAS)
+        if asked.run and asked.staged:
+            raise invalid("run", "A staged document becomes no run: leave run empty.")
         check_words("document_id", asked.document_id, NAME_CHARS_MAX)
         self._database = database
         self._rules = rules
@@ -141,6 +146,8 @@ class Import:
         self._read_path, self._written_path = _Path(), _Path()
         self._paths: set[bytes] = set()
         self._latest = {"loops": 0, "turns": 0}
+        self._count = 0
+        """Paths and turns that were written."""
         self._run: Run | None = None
         self._members: dict[str, Callable[[JsonItem], None]] = {
             "schema_version": self._take_schema,
@@ -162,6 +169,7 @@ class Import:
         self._revision = 0
         self._is_complete = False
         self._written_s = 0.0
+        self._bytes_max = STAGED_BYTES_MAX if asked.staged else DOCUMENT_BYTES_MAX
         self.problems: list[tuple[str, str]] = []
         self.skipped = 0
 
@@ -173,8 +181,8 @@ class Import:
             size += len(part)
             if len(part) > PART_BYTES_MAX:
                 raise over_limit("data", PART_BYTES_MAX, len(part), "bytes")
-            if size > DOCUMENT_BYTES_MAX:
-                raise over_limit("data", DOCUMENT_BYTES_MAX, size, "bytes in all")
+            if size > self._bytes_max:
+                raise over_limit("data", self._bytes_max, size, "bytes in all")
             for begin in range(0, len(part), _BYTES_AT_ONCE):
                 await self._feed(items, part[begin : begin + _BYTES_AT_ONCE])
                 await asyncio.sleep(0)
@@ -368,6 +376,9 @@ class Import:
 
     async def _write(self) -> None:
         batch, self._batch = self._batch, _Batch()
+        self._count += len(batch.turns) + sum(is_first for _, is_first in batch.entries)
+        if self._asked.staged and self._count > WRITES_MAX:
+            raise over_limit("data", WRITES_MAX, self._count, "entries and turns")
         lock = run_lock(self._asked.project, self._hidden.alias)
         self._written_path = await self._database.write(
             partial(self._write_batch, batch=batch, path=self._written_path), Durability.NORMAL, {lock}
@@ -457,6 +468,11 @@ class Import:
         shown = replace(run, project=self._owner.project.name, run=alias, turn=numbers.turn, revision=numbers.revision)
         rows.show_run(tx, self._owner, self._hidden, shown, numbers.loop, numbers.position)
         return get_run(tx.connection, self._asked.project, alias)
+
+    def stage(self, tx: Transaction) -> tuple[str, int]:
+        """The last transaction of a document that is staged: its name, and when it goes."""
+        self._keep(tx)
+        return rows.stage_run(tx, self._owner, self._hidden, self._caller.principal)
 
     def _free_alias(self, tx: Transaction, wanted: str) -> str:
         if asked := self._asked.run:

@@ -1,4 +1,4 @@
-"""Edits of messages: updating or removing one, rewinding a run to before one or to the end of a turn.
+"""Edits of messages: updating or removing one, rewinding a run to before one or to the end of a turn, or replacing all.
 
 Only views change: earlier versions can still be read (ListEntryHistory), and `rewind_to_turn` shows them again.
 Project files and other shared entries are not rewound; an event says so, because the model would assume that they are.
@@ -25,6 +25,7 @@ from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.history import get_turn_home
+from turnwright_store.app.restore_trajectory import restore_trajectory
 from turnwright_store.app.run_events import write_event
 from turnwright_store.domain.names import records_prefix
 from turnwright_store.domain.store_rules import StoreRules
@@ -41,6 +42,9 @@ UNSIGNED: Final = ("thinking", "server_blocks", PROSE, COMMANDS)
 
 SOURCE: Final = "session"
 """Of events."""
+
+
+_FILES_KEPT: Final = "Files of the project were not changed back."
 
 
 class RewindResult(Struct, frozen=True):
@@ -176,6 +180,16 @@ def rewind_to_turn(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, 
     return _rewind(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, summary)
 
 
+def restore_document(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, staged_id: str) -> RewindResult:
+    """Show the messages of a staged document in the place of those of a run. Raises ENTRY_NOT_FOUND."""
+    before = run.turn
+    run, closed, opened = restore_trajectory(tx, rules, run, actor, staged_id)
+    whole = f"The conversation was replaced by that of a document. {_FILES_KEPT}"
+    details = {"document": staged_id, "turn_before": before, "files_kept": True}
+    write_event(tx, rules, run, actor, RunEvent(Subkind.SYSTEM_NOTICE, SOURCE, details, whole, REWIND_SLUG))
+    return RewindResult(closed, opened)
+
+
 def _rewind(
     tx: Transaction,
     rules: StoreRules,
@@ -189,7 +203,7 @@ def _rewind(
     run = bump_revision(tx, run)
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
-        whole = f"{sentence} Files of the project were not changed back."
+        whole = f"{sentence} {_FILES_KEPT}"
         event = RunEvent(Subkind.SYSTEM_NOTICE, SOURCE, {**details, "files_kept": True}, whole, REWIND_SLUG)
         write_event(tx, rules, run, actor, event)
     return RewindResult(closed, opened)

@@ -68,5 +68,6 @@ _ABOUT: Final[Mapping[CommandKind, Callable[[Any], str]]] = {
     CommandKind.TRUNCATE_MESSAGES: lambda command: index_preview(command.from_index),
     CommandKind.RETRY_FROM_INDEX: lambda command: index_preview(command.from_index, _text(command.message)),
     CommandKind.REWIND_TO_TURN: lambda command: f"turn {command.turn}",
+    CommandKind.RESTORE_FROM_TRAJECTORY: lambda command: command.staged_id,
 }
 """What a preview says, by kind; the others say nothing."""

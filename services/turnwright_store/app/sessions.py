@@ -197,7 +197,7 @@ def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None)
 def _edit(command: pb.SessionCommand, at: _Session) -> _Outcome:
     is_queued = at.gate is Gate.QUEUE
     waiting = {one.edit.rewrite: one.edit.content for one in waiting_edits(at.tx.connection, at.row)}
-    plan = plan_edit(at.tx, at.row, command, waiting if is_queued else None)
+    plan = plan_edit(at.tx, at.row, at.caller.principal, command, waiting if is_queued else None)
     if is_queued:
         return _queue_edit(command, at, plan)
     rewound = apply_edit(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else RewindResult()

@@ -31,6 +31,7 @@ class CommandKind(Enum):
     RETRY_FROM_INDEX = "retry_from_index"
     REGENERATE = "regenerate"
     REWIND_TO_TURN = "rewind_to_turn"
+    RESTORE_FROM_TRAJECTORY = "restore_from_trajectory"
 
 
 class Gate(Enum):
@@ -75,6 +76,7 @@ GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
     CommandKind.RETRY_FROM_INDEX: _EDIT,
     CommandKind.REGENERATE: _EDIT,
     CommandKind.REWIND_TO_TURN: _EDIT,
+    CommandKind.RESTORE_FROM_TRAJECTORY: _EDIT,
 }
 
 

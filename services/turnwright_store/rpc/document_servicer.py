@@ -39,18 +39,22 @@ class DocumentServicer(Calls, document_service_pb2_grpc.DocumentServiceServicer)
         async with aclosing(_parts(first, requests)) as parts:
             await document.read(parts)
 
-        def show(tx: Transaction, _caller: Caller) -> pb.ImportRunResponse:
-            shown = run_to_pb(with_origin(tx.connection, document.show(tx)))
-            return pb.ImportRunResponse(
-                run=shown,
+        def end(tx: Transaction, _caller: Caller) -> pb.ImportRunResponse:
+            answer = pb.ImportRunResponse(
                 problems=[pb.ImportProblem(place=place, problem=problem) for place, problem in document.problems],
                 skipped=document.skipped,
             )
+            if first.staged:
+                answer.staged_id, expire_ms = document.stage(tx)
+                answer.expire_time.FromMilliseconds(expire_ms)
+            else:
+                answer.run.CopyFrom(run_to_pb(with_origin(tx.connection, document.show(tx))))
+            return answer
 
-        asked = pb.ImportRunRequest(
-            project=first.project, run=first.run, document_id=first.document_id, request_id=first.request_id
-        )
-        return await self._once(asked, pb.ImportRunResponse, show, locks=document.locks())
+        asked = pb.ImportRunRequest()
+        asked.CopyFrom(first)
+        asked.ClearField("data")
+        return await self._once(asked, pb.ImportRunResponse, end, locks=document.locks())
 
 
 async def _parts(first: pb.ImportRunRequest, requests: AsyncIterator[pb.ImportRunRequest]) -> AsyncGenerator[bytes]:

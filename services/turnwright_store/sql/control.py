@@ -39,7 +39,8 @@ _RENAME_ORIGIN: Final = (
 )
 _SPENT: Final = (
     select(turns.c.loop, turns.c.result, turns.c.begin_ms, turns.c.end_ms)
-    .where(turns.c.run_id == bindparam("run_is"))
+    # Those of no loop came with a document: somebody else has paid for them.
+    .where(turns.c.run_id == bindparam("run_is"), turns.c.loop > literal_column("0"))
     .order_by(turns.c.number)
 )
 _OF_PROJECT: Final = (

@@ -1,11 +1,12 @@
 """Rows of a run that is imported: nobody sees them until it is whole.
 
 Until then the run counts as one that is removed at a time to come, which each write puts off; if none follows, what was
-written goes as the rows of any removed run do.
+written goes as the rows of any removed run do. A staged document stays such a run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, update
+from sqlalchemy import Connection, bindparam, select, update
 from turnwright_values.types import Loop, Run, RunSettings, Turn
 
 from turnwright_core.runs import QUEUED, RUNNING
@@ -29,6 +30,12 @@ from turnwright_store.sql.tables import runs, scopes, turns
 KEPT_MS: Final = 60_000
 """How long what is imported stays without another write."""
 
+STAGED_MS: Final = 3_600_000
+"""How long a staged document stays."""
+
+STAGED_MAX: Final = 4
+"""Most documents that a caller has staged in a project: the eldest go."""
+
 _ADD: Final = runs.insert().returning(runs.c.id)
 _KEEP: Final = (
     update(runs)
@@ -38,6 +45,14 @@ _KEEP: Final = (
 )
 _TURNS: Final = insertion(turns)
 _SHOW: Final = update(runs).where(runs.c.id == bindparam("run"))
+_STAGED: Final = select(runs.c.id).where(
+    runs.c.project_id == bindparam("project"), runs.c.removed_ms > number("now_ms")
+)
+_STAGED_AS: Final = _STAGED.where(runs.c.alias == bindparam("alias"))
+_STAGED_BY: Final = _STAGED.where(runs.c.alias >= bindparam("low"), runs.c.alias < bindparam("high")).order_by(
+    runs.c.removed_ms.desc(), runs.c.id.desc()
+)
+_REMOVE: Final = update(runs).where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _PLACE: Final = update(scopes).where(scopes.c.id == bindparam("scope"))
 
 
@@ -126,3 +141,30 @@ def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, lo
             "removed_ms": 0,
         },
     )
+
+
+# ---- Staged documents
+
+
+def _alias(principal: str, staged_id: str) -> str:
+    return f"~staged-{hashlib.blake2b(principal.encode(), digest_size=16).hexdigest()}-{staged_id}"
+
+
+def stage_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, principal: str) -> tuple[str, int]:
+    """Keep what was imported; returns what its caller names it by, and when it goes, in milliseconds since 1970."""
+    staged_id, expire_ms = secrets.token_hex(16), tx.now_ms + STAGED_MS
+    alias = _alias(principal, staged_id)
+    tx.connection.execute(_SHOW, {"run": hidden.id, "alias": alias, "removed_ms": expire_ms})
+    prefix = _alias(principal, "")
+    # What follows the hyphen in ASCII.
+    values = {"project": owner.id, "now_ms": tx.now_ms, "low": prefix, "high": f"{prefix[:-1]}."}
+    if older := tx.connection.execute(_STAGED_BY, values).scalars().all()[STAGED_MAX:]:
+        tx.connection.execute(_REMOVE, {"ids": older, "removed_ms": tx.now_ms})
+    return staged_id, expire_ms
+
+
+def find_staged(tx: Transaction, project_id: int, principal: str, staged_id: str) -> int | None:
+    """Id of the run that a document of this caller is kept as; None if there is none any more."""
+    values = {"project": project_id, "now_ms": tx.now_ms, "alias": _alias(principal, staged_id)}
+    found: int | None = tx.connection.execute(_STAGED_AS, values).scalar_one_or_none()
+    return found

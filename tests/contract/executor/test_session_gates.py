@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1 import settings_pb2
@@ -31,6 +33,7 @@ GATES = {
     "reject_tools": "---r-r--",
     "branch_from_chat": ANYWHERE,
     "rewind_to_turn": EDIT,
+    "restore_from_trajectory": EDIT,
     "set_draft": ANYWHERE,
     "regenerate": EDIT,
     "ide_tool_result": "----r---",
@@ -67,6 +70,15 @@ async def reach(services, state: str, run: str) -> None:
     await say(services, "", until=state, run=run, user_message=message)
 
 
+async def staged(services) -> str:
+    """A document that can be restored."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b'{"id": "x", "messages": []}'
+
+    return (await services.client.import_run(services.project, parts(), staged=True)).staged_id
+
+
 async def payload(services, kind: str, run: str):
     """A command of a kind that fits the run."""
     revision = max([entry.revision async for entry in services.client.list_entries(services.project, run)])
@@ -85,6 +97,7 @@ async def payload(services, kind: str, run: str):
         "reject_tools": pb.RejectTools(calls=calls, reason="No."),
         "branch_from_chat": pb.BranchFromChat(source=run, up_to_message_id="prompt://1"),
         "rewind_to_turn": pb.RewindToTurn(turn=1),
+        "restore_from_trajectory": pb.RestoreFromTrajectory(staged_id=await staged(services)),
         "set_draft": pb.SetDraft(text="Later."),
         "regenerate": pb.Regenerate(),
         "ide_tool_result": pb.IdeToolResult(call=calls[0], content="It is open."),
@@ -117,7 +130,7 @@ async def outcome(services, kind: str, run: str, state: str) -> str:
     indirect=["database"],
 )
 async def test_every_command_in_a_state(services, state):
-    # RS07, RC06: 15 commands in 8 states
+    # RS07, RC06: each command in 8 states
     write_scripts(services)
     found = {}
     for number, kind in enumerate(GATES):

@@ -240,6 +240,7 @@ async def test_a_draft_is_kept_and_never_sent_to_the_model(own_database, tmp_pat
         ),
         ({"rewind_to_turn": pb.RewindToTurn(turn=9)}, Reason.TURN_NOT_FOUND),
         ({"rewind_to_turn": pb.RewindToTurn()}, Reason.TURN_NOT_FOUND),
+        ({"restore_from_trajectory": pb.RestoreFromTrajectory(staged_id="x")}, Reason.ENTRY_NOT_FOUND),
         ({"set_params": pb.SetParams(patch=settings_pb2.RunSettingsPatch(temperature=3))}, Reason.INVALID_FIELD),
         ({"set_params": pb.SetParams(patch=settings_pb2.RunSettingsPatch(model="none"))}, Reason.MODEL_NOT_FOUND),
         ({"branch_from_chat": pb.BranchFromChat(source="r")}, Reason.RUN_EXISTS),

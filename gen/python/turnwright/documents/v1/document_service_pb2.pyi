@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -92,6 +93,7 @@ class ImportRunRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    STAGED_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -106,6 +108,11 @@ class ImportRunRequest(_message.Message):
     longer element is skipped. A document that is cut off, or no JSON object, fails with INVALID_ARGUMENT, reason
     INVALID_FIELD, and so does one of which no part comes for 20 seconds.
     """
+    staged: _builtins.bool
+    """True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any run of the
+    project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project keeps the latest 4. `run`
+    must be empty.
+    """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
@@ -115,11 +122,12 @@ class ImportRunRequest(_message.Message):
         run: _builtins.str = ...,
         document_id: _builtins.str = ...,
         data: _builtins.bytes = ...,
+        staged: _builtins.bool = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "document_id", b"document_id", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "document_id", b"document_id", "project", b"project", "request_id", b"request_id", "run", b"run", "staged", b"staged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -127,18 +135,22 @@ Global___ImportRunRequest: _TypeAlias = ImportRunRequest  # noqa: Y015
 
 @_typing.final
 class ImportRunResponse(_message.Message):
-    """The new run."""
+    """The new run, or the staged document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    STAGED_ID_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     skipped: _builtins.int
     """Number of elements that were left out."""
+    staged_id: _builtins.str
+    """What RestoreFromTrajectory calls the document; empty unless it was staged."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run, at rest. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
+        """The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
         failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
         """
 
@@ -146,16 +158,22 @@ class ImportRunResponse(_message.Message):
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportProblem]:
         """What was left out of the document, in its order; the first 100."""
 
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the staged document is removed."""
+
     def __init__(
         self,
         *,
         run: _run_pb2.Run | None = ...,
         problems: _abc.Iterable[Global___ImportProblem] | None = ...,
         skipped: _builtins.int = ...,
+        staged_id: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems", "run", b"run", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "problems", b"problems", "run", b"run", "skipped", b"skipped", "staged_id", b"staged_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,7 @@ from turnwright.types.v1 import message_pb2 as turnwright_dot_types_dot_v1_dot_m
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)turnwright/types/v1/session_command.proto\x12\x13turnwright.types.v1\x1a(turnwright/types/v1/command_record.proto\x1a!turnwright/types/v1/message.proto\x1a\"turnwright/types/v1/settings.proto\"\xdb\x06\n\x0eSessionCommand\x12\x38\n\x0cuser_message\x18\x01 \x01(\x0b\x32 .turnwright.types.v1.UserMessageH\x00\x12\x34\n\nset_params\x18\x02 \x01(\x0b\x32\x1e.turnwright.types.v1.SetParamsH\x00\x12\x32\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32!.turnwright.types.v1.AbortSessionH\x00\x12:\n\rapprove_tools\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.ApproveToolsH\x00\x12\x38\n\x0creject_tools\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RejectToolsH\x00\x12?\n\x10\x62ranch_from_chat\x18\x06 \x01(\x0b\x32#.turnwright.types.v1.BranchFromChatH\x00\x12\x32\n\tset_draft\x18\x07 \x01(\x0b\x32\x1d.turnwright.types.v1.SetDraftH\x00\x12<\n\x0eupdate_message\x18\t \x01(\x0b\x32\".turnwright.types.v1.UpdateMessageH\x00\x12<\n\x0eremove_message\x18\n \x01(\x0b\x32\".turnwright.types.v1.RemoveMessageH\x00\x12\x42\n\x11truncate_messages\x18\x0b \x01(\x0b\x32%.turnwright.types.v1.TruncateMessagesH\x00\x12?\n\x10retry_from_index\x18\x0c \x01(\x0b\x32#.turnwright.types.v1.RetryFromIndexH\x00\x12\x35\n\nregenerate\x18\r \x01(\x0b\x32\x1f.turnwright.types.v1.RegenerateH\x00\x12;\n\x0erewind_to_turn\x18\x0e \x01(\x0b\x32!.turnwright.types.v1.RewindToTurnH\x00\x12=\n\x0fide_tool_result\x18\x0f \x01(\x0b\x32\".turnwright.types.v1.IdeToolResultH\x00\x42\x06\n\x04kind\"\xa7\x01\n\x0bUserMessage\x12(\n\x05parts\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Part\x12\x15\n\rcontext_files\x18\x02 \x03(\t\x12\x38\n\x08settings\x18\x03 \x01(\x0b\x32!.turnwright.types.v1.LoopSettingsH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x04 \x01(\x08\x42\x0b\n\t_settings\"A\n\tSetParams\x12\x34\n\x05patch\x18\x01 \x01(\x0b\x32%.turnwright.types.v1.RunSettingsPatch\"\x0e\n\x0c\x41\x62ortSession\"\x96\x01\n\x0c\x41pproveTools\x12\r\n\x05\x63\x61lls\x18\x01 \x03(\t\x12\x31\n\x05scope\x18\x02 \x01(\x0e\x32\".turnwright.types.v1.DecisionScope\x12\x34\n\x08\x63ontents\x18\x03 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x0e\n\x06\x61nswer\x18\x04 \x01(\t\"_\n\x0bRejectTools\x12\r\n\x05\x63\x61lls\x18\x01 \x03(\t\x12\x31\n\x05scope\x18\x02 \x01(\x0e\x32\".turnwright.types.v1.DecisionScope\x12\x0e\n\x06reason\x18\x03 \x01(\t\":\n\x0e\x42ranchFromChat\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10up_to_message_id\x18\x02 \x01(\t\"\x18\n\x08SetDraft\x12\x0c\n\x04text\x18\x01 \x01(\t\"H\n\rUpdateMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x12\n\nregenerate\x18\x03 \x01(\x08\"7\n\rRemoveMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\nregenerate\x18\x02 \x01(\x08\"A\n\x10TruncateMessages\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\x12\x19\n\x11\x65xpected_revision\x18\x02 \x01(\x03\"r\n\x0eRetryFromIndex\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\x12\x19\n\x11\x65xpected_revision\x18\x02 \x01(\x03\x12\x31\n\x07message\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.UserMessage\"\x0c\n\nRegenerate\"\x1c\n\x0cRewindToTurn\x12\x0c\n\x04turn\x18\x01 \x01(\r\">\n\rIdeToolResult\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x03 \x01(\x08\"x\n\rQueuedCommand\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x34\n\x04kind\x18\x02 \x01(\x0e\x32&.turnwright.types.v1.QueuedCommandKind\x12\x0c\n\x04loop\x18\x03 \x01(\r\x12\x0f\n\x07preview\x18\x04 \x01(\t\"M\n\x07Rewound\x12\x16\n\x0e\x65ntries_closed\x18\x01 \x01(\r\x12\x16\n\x0e\x65ntries_opened\x18\x02 \x01(\r\x12\x12\n\nfiles_kept\x18\x03 \x01(\x08*`\n\rDecisionScope\x12\x1e\n\x1a\x44\x45\x43ISION_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44\x45\x43ISION_SCOPE_ONCE\x10\x01\x12\x16\n\x12\x44\x45\x43ISION_SCOPE_RUN\x10\x02*\xcf\x02\n\x11QueuedCommandKind\x12#\n\x1fQUEUED_COMMAND_KIND_UNSPECIFIED\x10\x00\x12$\n QUEUED_COMMAND_KIND_USER_MESSAGE\x10\x01\x12&\n\"QUEUED_COMMAND_KIND_UPDATE_MESSAGE\x10\t\x12&\n\"QUEUED_COMMAND_KIND_REMOVE_MESSAGE\x10\n\x12)\n%QUEUED_COMMAND_KIND_TRUNCATE_MESSAGES\x10\x0b\x12(\n$QUEUED_COMMAND_KIND_RETRY_FROM_INDEX\x10\x0c\x12\"\n\x1eQUEUED_COMMAND_KIND_REGENERATE\x10\r\x12&\n\"QUEUED_COMMAND_KIND_REWIND_TO_TURN\x10\x0e\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)turnwright/types/v1/session_command.proto\x12\x13turnwright.types.v1\x1a(turnwright/types/v1/command_record.proto\x1a!turnwright/types/v1/message.proto\x1a\"turnwright/types/v1/settings.proto\"\xaa\x07\n\x0eSessionCommand\x12\x38\n\x0cuser_message\x18\x01 \x01(\x0b\x32 .turnwright.types.v1.UserMessageH\x00\x12\x34\n\nset_params\x18\x02 \x01(\x0b\x32\x1e.turnwright.types.v1.SetParamsH\x00\x12\x32\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32!.turnwright.types.v1.AbortSessionH\x00\x12:\n\rapprove_tools\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.ApproveToolsH\x00\x12\x38\n\x0creject_tools\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RejectToolsH\x00\x12?\n\x10\x62ranch_from_chat\x18\x06 \x01(\x0b\x32#.turnwright.types.v1.BranchFromChatH\x00\x12\x32\n\tset_draft\x18\x07 \x01(\x0b\x32\x1d.turnwright.types.v1.SetDraftH\x00\x12<\n\x0eupdate_message\x18\t \x01(\x0b\x32\".turnwright.types.v1.UpdateMessageH\x00\x12<\n\x0eremove_message\x18\n \x01(\x0b\x32\".turnwright.types.v1.RemoveMessageH\x00\x12\x42\n\x11truncate_messages\x18\x0b \x01(\x0b\x32%.turnwright.types.v1.TruncateMessagesH\x00\x12?\n\x10retry_from_index\x18\x0c \x01(\x0b\x32#.turnwright.types.v1.RetryFromIndexH\x00\x12\x35\n\nregenerate\x18\r \x01(\x0b\x32\x1f.turnwright.types.v1.RegenerateH\x00\x12;\n\x0erewind_to_turn\x18\x0e \x01(\x0b\x32!.turnwright.types.v1.RewindToTurnH\x00\x12=\n\x0fide_tool_result\x18\x0f \x01(\x0b\x32\".turnwright.types.v1.IdeToolResultH\x00\x12M\n\x17restore_from_trajectory\x18\x10 \x01(\x0b\x32*.turnwright.types.v1.RestoreFromTrajectoryH\x00\x42\x06\n\x04kind\"\xa7\x01\n\x0bUserMessage\x12(\n\x05parts\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Part\x12\x15\n\rcontext_files\x18\x02 \x03(\t\x12\x38\n\x08settings\x18\x03 \x01(\x0b\x32!.turnwright.types.v1.LoopSettingsH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x04 \x01(\x08\x42\x0b\n\t_settings\"A\n\tSetParams\x12\x34\n\x05patch\x18\x01 \x01(\x0b\x32%.turnwright.types.v1.RunSettingsPatch\"\x0e\n\x0c\x41\x62ortSession\"\x96\x01\n\x0c\x41pproveTools\x12\r\n\x05\x63\x61lls\x18\x01 \x03(\t\x12\x31\n\x05scope\x18\x02 \x01(\x0e\x32\".turnwright.types.v1.DecisionScope\x12\x34\n\x08\x63ontents\x18\x03 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x0e\n\x06\x61nswer\x18\x04 \x01(\t\"_\n\x0bRejectTools\x12\r\n\x05\x63\x61lls\x18\x01 \x03(\t\x12\x31\n\x05scope\x18\x02 \x01(\x0e\x32\".turnwright.types.v1.DecisionScope\x12\x0e\n\x06reason\x18\x03 \x01(\t\":\n\x0e\x42ranchFromChat\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10up_to_message_id\x18\x02 \x01(\t\"\x18\n\x08SetDraft\x12\x0c\n\x04text\x18\x01 \x01(\t\"H\n\rUpdateMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x12\n\nregenerate\x18\x03 \x01(\x08\"7\n\rRemoveMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\nregenerate\x18\x02 \x01(\x08\"A\n\x10TruncateMessages\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\x12\x19\n\x11\x65xpected_revision\x18\x02 \x01(\x03\"r\n\x0eRetryFromIndex\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\x12\x19\n\x11\x65xpected_revision\x18\x02 \x01(\x03\x12\x31\n\x07message\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.UserMessage\"\x0c\n\nRegenerate\"\x1c\n\x0cRewindToTurn\x12\x0c\n\x04turn\x18\x01 \x01(\r\"*\n\x15RestoreFromTrajectory\x12\x11\n\tstaged_id\x18\x01 \x01(\t\">\n\rIdeToolResult\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x03 \x01(\x08\"x\n\rQueuedCommand\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x34\n\x04kind\x18\x02 \x01(\x0e\x32&.turnwright.types.v1.QueuedCommandKind\x12\x0c\n\x04loop\x18\x03 \x01(\r\x12\x0f\n\x07preview\x18\x04 \x01(\t\"M\n\x07Rewound\x12\x16\n\x0e\x65ntries_closed\x18\x01 \x01(\r\x12\x16\n\x0e\x65ntries_opened\x18\x02 \x01(\r\x12\x12\n\nfiles_kept\x18\x03 \x01(\x08*`\n\rDecisionScope\x12\x1e\n\x1a\x44\x45\x43ISION_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44\x45\x43ISION_SCOPE_ONCE\x10\x01\x12\x16\n\x12\x44\x45\x43ISION_SCOPE_RUN\x10\x02*\x80\x03\n\x11QueuedCommandKind\x12#\n\x1fQUEUED_COMMAND_KIND_UNSPECIFIED\x10\x00\x12$\n QUEUED_COMMAND_KIND_USER_MESSAGE\x10\x01\x12&\n\"QUEUED_COMMAND_KIND_UPDATE_MESSAGE\x10\t\x12&\n\"QUEUED_COMMAND_KIND_REMOVE_MESSAGE\x10\n\x12)\n%QUEUED_COMMAND_KIND_TRUNCATE_MESSAGES\x10\x0b\x12(\n$QUEUED_COMMAND_KIND_RETRY_FROM_INDEX\x10\x0c\x12\"\n\x1eQUEUED_COMMAND_KIND_REGENERATE\x10\r\x12&\n\"QUEUED_COMMAND_KIND_REWIND_TO_TURN\x10\x0e\x12/\n+QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY\x10\x10\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,42 +35,44 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.session
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_DECISIONSCOPE']._serialized_start=2253
-  _globals['_DECISIONSCOPE']._serialized_end=2349
-  _globals['_QUEUEDCOMMANDKIND']._serialized_start=2352
-  _globals['_QUEUEDCOMMANDKIND']._serialized_end=2687
+  _globals['_DECISIONSCOPE']._serialized_start=2376
+  _globals['_DECISIONSCOPE']._serialized_end=2472
+  _globals['_QUEUEDCOMMANDKIND']._serialized_start=2475
+  _globals['_QUEUEDCOMMANDKIND']._serialized_end=2859
   _globals['_SESSIONCOMMAND']._serialized_start=180
-  _globals['_SESSIONCOMMAND']._serialized_end=1039
-  _globals['_USERMESSAGE']._serialized_start=1042
-  _globals['_USERMESSAGE']._serialized_end=1209
-  _globals['_SETPARAMS']._serialized_start=1211
-  _globals['_SETPARAMS']._serialized_end=1276
-  _globals['_ABORTSESSION']._serialized_start=1278
-  _globals['_ABORTSESSION']._serialized_end=1292
-  _globals['_APPROVETOOLS']._serialized_start=1295
-  _globals['_APPROVETOOLS']._serialized_end=1445
-  _globals['_REJECTTOOLS']._serialized_start=1447
-  _globals['_REJECTTOOLS']._serialized_end=1542
-  _globals['_BRANCHFROMCHAT']._serialized_start=1544
-  _globals['_BRANCHFROMCHAT']._serialized_end=1602
-  _globals['_SETDRAFT']._serialized_start=1604
-  _globals['_SETDRAFT']._serialized_end=1628
-  _globals['_UPDATEMESSAGE']._serialized_start=1630
-  _globals['_UPDATEMESSAGE']._serialized_end=1702
-  _globals['_REMOVEMESSAGE']._serialized_start=1704
-  _globals['_REMOVEMESSAGE']._serialized_end=1759
-  _globals['_TRUNCATEMESSAGES']._serialized_start=1761
-  _globals['_TRUNCATEMESSAGES']._serialized_end=1826
-  _globals['_RETRYFROMINDEX']._serialized_start=1828
-  _globals['_RETRYFROMINDEX']._serialized_end=1942
-  _globals['_REGENERATE']._serialized_start=1944
-  _globals['_REGENERATE']._serialized_end=1956
-  _globals['_REWINDTOTURN']._serialized_start=1958
-  _globals['_REWINDTOTURN']._serialized_end=1986
-  _globals['_IDETOOLRESULT']._serialized_start=1988
-  _globals['_IDETOOLRESULT']._serialized_end=2050
-  _globals['_QUEUEDCOMMAND']._serialized_start=2052
-  _globals['_QUEUEDCOMMAND']._serialized_end=2172
-  _globals['_REWOUND']._serialized_start=2174
-  _globals['_REWOUND']._serialized_end=2251
+  _globals['_SESSIONCOMMAND']._serialized_end=1118
+  _globals['_USERMESSAGE']._serialized_start=1121
+  _globals['_USERMESSAGE']._serialized_end=1288
+  _globals['_SETPARAMS']._serialized_start=1290
+  _globals['_SETPARAMS']._serialized_end=1355
+  _globals['_ABORTSESSION']._serialized_start=1357
+  _globals['_ABORTSESSION']._serialized_end=1371
+  _globals['_APPROVETOOLS']._serialized_start=1374
+  _globals['_APPROVETOOLS']._serialized_end=1524
+  _globals['_REJECTTOOLS']._serialized_start=1526
+  _globals['_REJECTTOOLS']._serialized_end=1621
+  _globals['_BRANCHFROMCHAT']._serialized_start=1623
+  _globals['_BRANCHFROMCHAT']._serialized_end=1681
+  _globals['_SETDRAFT']._serialized_start=1683
+  _globals['_SETDRAFT']._serialized_end=1707
+  _globals['_UPDATEMESSAGE']._serialized_start=1709
+  _globals['_UPDATEMESSAGE']._serialized_end=1781
+  _globals['_REMOVEMESSAGE']._serialized_start=1783
+  _globals['_REMOVEMESSAGE']._serialized_end=1838
+  _globals['_TRUNCATEMESSAGES']._serialized_start=1840
+  _globals['_TRUNCATEMESSAGES']._serialized_end=1905
+  _globals['_RETRYFROMINDEX']._serialized_start=1907
+  _globals['_RETRYFROMINDEX']._serialized_end=2021
+  _globals['_REGENERATE']._serialized_start=2023
+  _globals['_REGENERATE']._serialized_end=2035
+  _globals['_REWINDTOTURN']._serialized_start=2037
+  _globals['_REWINDTOTURN']._serialized_end=2065
+  _globals['_RESTOREFROMTRAJECTORY']._serialized_start=2067
+  _globals['_RESTOREFROMTRAJECTORY']._serialized_end=2109
+  _globals['_IDETOOLRESULT']._serialized_start=2111
+  _globals['_IDETOOLRESULT']._serialized_end=2173
+  _globals['_QUEUEDCOMMAND']._serialized_start=2175
+  _globals['_QUEUEDCOMMAND']._serialized_end=2295
+  _globals['_REWOUND']._serialized_start=2297
+  _globals['_REWOUND']._serialized_end=2374
 # @@protoc_insertion_point(module_scope)

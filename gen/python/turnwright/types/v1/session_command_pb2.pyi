@@ -68,6 +68,8 @@ class _QueuedCommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Que
     """Regenerate."""
     QUEUED_COMMAND_KIND_REWIND_TO_TURN: _QueuedCommandKind.ValueType  # 14
     """RewindToTurn."""
+    QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY: _QueuedCommandKind.ValueType  # 16
+    """RestoreFromTrajectory."""
 
 class QueuedCommandKind(_QueuedCommandKind, metaclass=_QueuedCommandKindEnumTypeWrapper):
     """What waits in the queue of a run: commands that change its messages. The numbers are those of the fields of
@@ -90,6 +92,8 @@ QUEUED_COMMAND_KIND_REGENERATE: QueuedCommandKind.ValueType  # 13
 """Regenerate."""
 QUEUED_COMMAND_KIND_REWIND_TO_TURN: QueuedCommandKind.ValueType  # 14
 """RewindToTurn."""
+QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY: QueuedCommandKind.ValueType  # 16
+"""RestoreFromTrajectory."""
 Global___QueuedCommandKind: _TypeAlias = QueuedCommandKind  # noqa: Y015
 
 @_typing.final
@@ -112,6 +116,7 @@ class SessionCommand(_message.Message):
     REGENERATE_FIELD_NUMBER: _builtins.int
     REWIND_TO_TURN_FIELD_NUMBER: _builtins.int
     IDE_TOOL_RESULT_FIELD_NUMBER: _builtins.int
+    RESTORE_FROM_TRAJECTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
         """A message from the user."""
@@ -168,6 +173,10 @@ class SessionCommand(_message.Message):
     def ide_tool_result(self) -> Global___IdeToolResult:
         """The result of a tool that the client executes."""
 
+    @_builtins.property
+    def restore_from_trajectory(self) -> Global___RestoreFromTrajectory:
+        """Shows the messages of a document in the place of those of the run."""
+
     def __init__(
         self,
         *,
@@ -185,12 +194,13 @@ class SessionCommand(_message.Message):
         regenerate: Global___Regenerate | None = ...,
         rewind_to_turn: Global___RewindToTurn | None = ...,
         ide_tool_result: Global___IdeToolResult | None = ...,
+        restore_from_trajectory: Global___RestoreFromTrajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "retry_from_index", b"retry_from_index", "rewind_to_turn", b"rewind_to_turn", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "rewind_to_turn", b"rewind_to_turn", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "retry_from_index", b"retry_from_index", "rewind_to_turn", b"rewind_to_turn", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "rewind_to_turn", b"rewind_to_turn", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "rewind_to_turn", "ide_tool_result"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "rewind_to_turn", "ide_tool_result", "restore_from_trajectory"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -596,6 +606,33 @@ class RewindToTurn(_message.Message):
 Global___RewindToTurn: _TypeAlias = RewindToTurn  # noqa: Y015
 
 @_typing.final
+class RestoreFromTrajectory(_message.Message):
+    """Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had seen: facts,
+    plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind those of the run, with
+    the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the run is busy, it waits in the queue.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGED_ID_FIELD_NUMBER: _builtins.int
+    staged_id: _builtins.str
+    """`ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document in the
+    project, and it has not expired.
+    """
+    def __init__(
+        self,
+        *,
+        staged_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["staged_id", b"staged_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreFromTrajectory: _TypeAlias = RestoreFromTrajectory  # noqa: Y015
+
+@_typing.final
 class IdeToolResult(_message.Message):
     """The result of a tool that the client executes (LoopSettings.client_tools). Fails with FAILED_PRECONDITION, reason
     COMMAND_GATED, unless such a call waits.
@@ -673,7 +710,7 @@ class Rewound(_message.Message):
     entries_closed: _builtins.int
     """Entries that are not seen any more, or not as they were."""
     entries_opened: _builtins.int
-    """Entries that are seen again as they were earlier."""
+    """Entries that are seen again as they were earlier, or that came from a document."""
     files_kept: _builtins.bool
     """Always true: files of the project are as they were before the command."""
     def __init__(

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Run } from "../../types/v1/run_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
 import type { EntryInterval } from "../../types/v1/entry_pb.js";
@@ -116,6 +117,15 @@ export declare type ImportRunRequest = Message<"turnwright.documents.v1.ImportRu
   data: Uint8Array;
 
   /**
+   * True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any run of the
+   * project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project keeps the latest 4. `run`
+   * must be empty.
+   *
+   * @generated from field: bool staged = 5;
+   */
+  staged: boolean;
+
+  /**
    * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
    *
    * @generated from field: string request_id = 15;
@@ -130,13 +140,13 @@ export declare type ImportRunRequest = Message<"turnwright.documents.v1.ImportRu
 export declare const ImportRunRequestSchema: GenMessage<ImportRunRequest>;
 
 /**
- * The new run.
+ * The new run, or the staged document.
  *
  * @generated from message turnwright.documents.v1.ImportRunResponse
  */
 export declare type ImportRunResponse = Message<"turnwright.documents.v1.ImportRunResponse"> & {
   /**
-   * The run, at rest. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
+   * The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
    * failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
    *
    * @generated from field: turnwright.types.v1.Run run = 1;
@@ -156,6 +166,20 @@ export declare type ImportRunResponse = Message<"turnwright.documents.v1.ImportR
    * @generated from field: uint32 skipped = 3;
    */
   skipped: number;
+
+  /**
+   * What RestoreFromTrajectory calls the document; empty unless it was staged.
+   *
+   * @generated from field: string staged_id = 4;
+   */
+  stagedId: string;
+
+  /**
+   * When the staged document is removed.
+   *
+   * @generated from field: google.protobuf.Timestamp expire_time = 5;
+   */
+  expireTime?: Timestamp | undefined;
 };
 
 /**
@@ -292,7 +316,7 @@ export declare const DocumentService: GenService<{
   },
   /**
    * Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-   * and `messages`). The run appears whole, or not at all. Needs the tier `client`.
+   * and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
    *
    * @generated from rpc turnwright.documents.v1.DocumentService.ImportRun
    */

@@ -136,6 +136,14 @@ export declare type SessionCommand = Message<"turnwright.types.v1.SessionCommand
      */
     value: IdeToolResult;
     case: "ideToolResult";
+  } | {
+    /**
+     * Shows the messages of a document in the place of those of the run.
+     *
+     * @generated from field: turnwright.types.v1.RestoreFromTrajectory restore_from_trajectory = 16;
+     */
+    value: RestoreFromTrajectory;
+    case: "restoreFromTrajectory";
   } | { case: undefined; value?: undefined };
 };
 
@@ -525,6 +533,29 @@ export declare type RewindToTurn = Message<"turnwright.types.v1.RewindToTurn"> &
 export declare const RewindToTurnSchema: GenMessage<RewindToTurn>;
 
 /**
+ * Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had seen: facts,
+ * plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind those of the run, with
+ * the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the run is busy, it waits in the queue.
+ *
+ * @generated from message turnwright.types.v1.RestoreFromTrajectory
+ */
+export declare type RestoreFromTrajectory = Message<"turnwright.types.v1.RestoreFromTrajectory"> & {
+  /**
+   * `ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document in the
+   * project, and it has not expired.
+   *
+   * @generated from field: string staged_id = 1;
+   */
+  stagedId: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.RestoreFromTrajectory.
+ * Use `create(RestoreFromTrajectorySchema)` to create a new message.
+ */
+export declare const RestoreFromTrajectorySchema: GenMessage<RestoreFromTrajectory>;
+
+/**
  * The result of a tool that the client executes (LoopSettings.client_tools). Fails with FAILED_PRECONDITION, reason
  * COMMAND_GATED, unless such a call waits.
  *
@@ -614,7 +645,7 @@ export declare type Rewound = Message<"turnwright.types.v1.Rewound"> & {
   entriesClosed: number;
 
   /**
-   * Entries that are seen again as they were earlier.
+   * Entries that are seen again as they were earlier, or that came from a document.
    *
    * @generated from field: uint32 entries_opened = 2;
    */
@@ -729,6 +760,13 @@ export enum QueuedCommandKind {
    * @generated from enum value: QUEUED_COMMAND_KIND_REWIND_TO_TURN = 14;
    */
   REWIND_TO_TURN = 14,
+
+  /**
+   * RestoreFromTrajectory.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY = 16;
+   */
+  RESTORE_FROM_TRAJECTORY = 16,
 }
 
 /**
