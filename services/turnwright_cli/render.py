@@ -364,7 +364,7 @@ class TextScreen(Screen):
         if progress.phase == event_pb2.RunProgress.PHASE_RETRYING:
             wait_s = seconds_from_pb(progress.wait)
             self._line(Text(f"{'↻' if self._icons else 'retry'} {detail}: next try in {wait_s:.1f} s", style="yellow"))
-            self._status.countdown("next try", wait_s)
+            self._status.countdown(wait_s)
         elif not self._mid_line:
             is_asking = progress.phase == event_pb2.RunProgress.PHASE_THINKING
             self._wait(f"waiting for {detail}" if is_asking else detail)

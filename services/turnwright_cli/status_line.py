@@ -34,13 +34,13 @@ class StatusLine:
         start = time.monotonic()
         self._run(lambda: f"{text} ({time.monotonic() - start:.0f} s)")
 
-    def countdown(self, text: str, seconds: float) -> None:
-        """Show the text with the seconds left, and then that it is being retried."""
+    def countdown(self, seconds: float) -> None:
+        """Show the seconds left until the next try, and then that it is being retried."""
         end = time.monotonic() + seconds
 
         def words() -> str:
             left = end - time.monotonic()
-            return f"{text} in {left:.0f} s" if left > 0 else "trying again"
+            return f"next try in {left:.0f} s" if left > 0 else "trying again"
 
         self._run(words)
 

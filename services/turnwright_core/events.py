@@ -103,10 +103,10 @@ CUT: Final = "[cut]"
 """Marks the end of a truncated text or list in a payload."""
 
 
-def truncate_payload(payload: JsonObject, bytes_max: int = EVENT_PAYLOAD_BYTES_MAX) -> JsonObject:
+def truncate_payload(payload: JsonObject) -> JsonObject:
     """The payload, with its longest texts and lists truncated until it fits."""
-    fitting, longest = payload, bytes_max
-    while payload_bytes(fitting) > bytes_max and longest > 1:
+    fitting, longest = payload, EVENT_PAYLOAD_BYTES_MAX
+    while payload_bytes(fitting) > EVENT_PAYLOAD_BYTES_MAX and longest > 1:
         longest //= 2
         fitting = {key: _cut(value, longest) for key, value in payload.items()}
     return fitting

@@ -21,7 +21,7 @@ from turnwright_assembler.domain.folding import is_marker
 from turnwright_assembler.sections import PacketDraft, Section
 from turnwright_assembler.sections.contract import BlockSection
 from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginPacketFilter, PluginSection
-from turnwright_assembler.sections.project import system_with
+from turnwright_assembler.sections.project import end_of_system
 from turnwright_assembler.sections.system import NATIVE_TOOLS, system_parts
 from turnwright_core.chat.message import Text
 from turnwright_core.chat.prompt_edits import PromptEdit
@@ -167,7 +167,7 @@ def _system_pieces(
         kind, why = _SYSTEM_KINDS[part.kind]
         if part.text:
             pieces.append(_piece(part.text, kind, "system", why, part.name or SYSTEM_PATH))
-    if project and (end := system_with("", project)):
+    if project and (end := end_of_system(project)):
         pieces.append(_project_piece(end, "system", project))
     why = f"The system message as filters of plugins left it: {', '.join(packet_plugins.plugins)}."
     return aligned(text, pieces, lambda _: _piece("", pb.PIECE_KIND_SYSTEM, "system", why, SYSTEM_PATH).origin)

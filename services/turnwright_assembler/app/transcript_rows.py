@@ -21,7 +21,7 @@ from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.domain.framing import answer_text, divided, user_text
 from turnwright_assembler.domain.worded import in_words
 from turnwright_assembler.ports import ViewPart
-from turnwright_assembler.sections.project import system_with
+from turnwright_assembler.sections.project import end_of_system
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.timeline import SUMMARIZES, RecordedCall, content_of, kind_of, turn_of
@@ -118,7 +118,7 @@ class TranscriptRows:
                 self._rules, tools = system_text(attributes), tools_text(attributes)
                 self._tools = short_pieces((tools,)) if tools else ()
             else:
-                self._of_project = system_with("", entry)
+                self._of_project = end_of_system(entry)
             self._system = short_pieces((self._rules + self._of_project,))
             return
         if path in self.kinds:

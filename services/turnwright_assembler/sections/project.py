@@ -27,10 +27,10 @@ def project_text(entry: Entry) -> str:
     return element("project-instructions", {}, f"{_ABOUT}\n{body}") + "\n"
 
 
-def system_with(system: str, entry: Entry | None) -> str:
-    """The system message of a transcript, which ends with the instructions of the project."""
+def end_of_system(entry: Entry | None) -> str:
+    """The end of a transcript's system message: the instructions of the project, if there are any."""
     text = project_text(entry) if entry else ""
-    return f"{system}\n\n{text.rstrip()}" if text else system
+    return f"\n\n{text.rstrip()}" if text else ""
 
 
 class ProjectInstructionsSection(Section, frozen=True):

@@ -22,5 +22,5 @@ claim_to_pb, claim_from_pb = codec(
         lambda message: dict(zip(message.paths, message.hashes, strict=True)),
     ),
 )
-renewal_to_pb, renewal_from_pb = codec(RenewLeasesResponse, lease_pb2.RenewLeasesResponse)
+renewal_from_pb = codec(RenewLeasesResponse, lease_pb2.RenewLeasesResponse)[1]
 lease_to_pb, lease_from_pb = codec(GetLeaseResponse, lease_pb2.GetLeaseResponse)

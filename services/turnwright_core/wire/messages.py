@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from turnwright.types.v1 import delta_pb2, message_pb2, run_message_pb2
-from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
+from turnwright_values.replies import ServerBlock
 from turnwright_values.types import RunMessage
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.wire.codec import codec, each
 
-tool_call_to_pb, tool_call_from_pb = codec(ToolCall, delta_pb2.ToolCall)
-thinking_to_pb, thinking_from_pb = codec(ThinkingBlock, delta_pb2.ThinkingBlock)
 server_block_to_pb, server_block_from_pb = codec(ServerBlock, delta_pb2.ServerBlock)
 
 
@@ -54,4 +52,4 @@ message_to_pb, message_from_pb = codec(
     role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
     parts=each(part_to_pb, part_from_pb),
 )
-run_message_to_pb, run_message_from_pb = codec(RunMessage, run_message_pb2.RunMessage)
+run_message_to_pb = codec(RunMessage, run_message_pb2.RunMessage)[0]

@@ -7,7 +7,6 @@ from typing import Any, Final
 from msgspec import Struct
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 from turnwright.store.v1 import store_service_pb2, write_pb2
-from turnwright.types.v1 import view_pb2
 from turnwright_values.assembler import AssembleRequest, AssembleResponse, CheckBudgetResponse, PacketReport
 from turnwright_values.store import (
     EndTurnRequest,
@@ -17,7 +16,6 @@ from turnwright_values.store import (
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
-from turnwright_values.types import ViewChange
 
 from turnwright_core.packet_values import PacketMessage, TurnPacket
 from turnwright_core.rpc_codec import Codecs, RpcCodec
@@ -28,7 +26,6 @@ from turnwright_core.wire.prompt_edits import EDITS
 
 _MESSAGE: Final = written(PacketMessage, packet_message_to_pb, packet_message_from_pb)
 packet_to_pb, packet_from_pb = codec(TurnPacket, write_pb2.PacketRecord, messages=each(*_MESSAGE))
-view_change_to_pb, view_change_from_pb = codec(ViewChange, view_pb2.ViewChange)
 assemble_to_pb, assemble_from_pb = codec(AssembleRequest, assembler_service_pb2.AssembleRequest, edits=EDITS)
 codec(PacketReport, assembler_service_pb2.PacketReport, edits=EDITS)
 check_budget_to_pb, check_budget_from_pb = codec(

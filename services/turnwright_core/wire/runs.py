@@ -6,7 +6,6 @@ from typing import Final
 
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 from turnwright_values.types import (
-    Budget,
     Capabilities,
     Loop,
     LoopSettings,
@@ -15,9 +14,7 @@ from turnwright_values.types import (
     Run,
     RunSettings,
     Spend,
-    ToolRules,
     Turn,
-    TurnRequest,
     TurnResult,
     Usage,
 )
@@ -57,14 +54,11 @@ _can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
 _CAPABILITIES: Final = (lambda can: None if can == Capabilities() else _can_to_pb(can), _can_from_pb)
 model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=_CAPABILITIES)
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
-budget_to_pb, budget_from_pb = codec(Budget, budget_pb2.Budget)
 spend_to_pb = codec(Spend, budget_pb2.Spend)[0]
-project_to_pb, _ = codec(Project, project_pb2.Project)
-loop_settings_to_pb, loop_settings_from_pb = codec(LoopSettings, settings_pb2.LoopSettings, edits=EDITS)
-tool_rules_to_pb, tool_rules_from_pb = codec(ToolRules, settings_pb2.ToolRules)
-run_settings_to_pb, run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings)
+project_to_pb = codec(Project, project_pb2.Project)[0]
+loop_settings_from_pb = codec(LoopSettings, settings_pb2.LoopSettings, edits=EDITS)[1]
+run_settings_from_pb = codec(RunSettings, settings_pb2.RunSettings)[1]
 loop_to_pb, loop_from_pb = codec(Loop, loop_pb2.Loop)
 run_to_pb, run_from_pb = codec(Run, run_pb2.Run)
-turn_request_to_pb, turn_request_from_pb = codec(TurnRequest, turn_pb2.TurnRequest)
 turn_result_to_pb, turn_result_from_pb = codec(TurnResult, turn_pb2.TurnResult, edits=EDITS)
 turn_to_pb, turn_from_pb = codec(Turn, turn_pb2.Turn)

@@ -11,14 +11,13 @@ from typing import Any
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.projects.v1.project_service_pb2 import SetFileConstraintsRequest
 from turnwright.projects.v1.project_service_pb2_grpc import ProjectServiceStub
-from turnwright_values.types import Tier
 
 from turnwright_core.wire.claims import constraint_to_pb
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forwarding, check_floor
+from turnwright_executor.rpc.forwarding import Forwarding, check_client
 from turnwright_grammar.reply import Command
 from turnwright_kit.auth import current_caller
 
@@ -30,7 +29,7 @@ class ExecutorControlRpcs(Forwarding):
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first."""
-        check_floor(Tier.CLIENT, "CallTool")
+        check_client("CallTool")
         caller = current_caller()
         written = Command(request.tool, dict(request.attributes), request.body)
         command, kept = kept_file(await self._calls.read(written))

@@ -19,11 +19,11 @@ class Forwarding:
     check_vendor: CheckVendor
 
 
-def check_floor(floor: Tier, method: str) -> Caller:
-    """The caller. Raises TIER_FORBIDDEN below the minimum tier."""
+def check_client(method: str) -> Caller:
+    """The caller. Raises TIER_FORBIDDEN below the tier of clients."""
     caller = current_caller()
-    if caller.tier < floor:
-        tier, needed = caller.tier.name.lower(), floor.name.lower()
-        message = f"This needs a token of the tier {needed}; the one in use has the tier {tier}."
-        raise fault(Reason.TIER_FORBIDDEN, message, method=method, tier=needed, ceiling=tier)
+    if caller.tier < Tier.CLIENT:
+        tier = caller.tier.name.lower()
+        message = f"This needs a token of the tier client; the one in use has the tier {tier}."
+        raise fault(Reason.TIER_FORBIDDEN, message, method=method, tier="client", ceiling=tier)
     return caller

@@ -7,12 +7,11 @@ from typing import Any
 
 from turnwright.executor.v1 import event_pb2, watch_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
-from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forwarding, check_floor
+from turnwright_executor.rpc.forwarding import Forwarding, check_client
 from turnwright_executor.watching.hubs import Hubs
 
 
@@ -28,7 +27,7 @@ class WatchRpcs(Forwarding):
         return self.watch_events(request, context)
 
     async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
-        check_floor(Tier.CLIENT, "Notify")
+        check_client("Notify")
         message = _notification(request)
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             hub.publish(message)

@@ -127,10 +127,10 @@ def name_of(process: int) -> str:
         return ""
 
 
-def send_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to a group in one call, so that processes that fork meanwhile get it too."""
+def kill_group(group: int) -> None:
+    """Kill a group in one call, so that processes that fork meanwhile get it too."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        os.killpg(group, signal.SIGKILL)
 
 
 # A child process that works with any event loop.
@@ -287,7 +287,7 @@ class CommandProcess:
         """Kill all processes of the command, and leave no zombie."""
         if self.exit_code is None and self._group and session_of(self._group) == self._process.pid:
             # The supervisor must be scheduled first, among processes that may multiply meanwhile.
-            send_group(self._group, signal.SIGKILL)
+            kill_group(self._group)
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
@@ -296,7 +296,7 @@ class CommandProcess:
                 await self._process.wait()
         except TimeoutError:
             # Something cannot be killed, or the supervisor is stopped.
-            send_group(self._process.pid, signal.SIGKILL)
+            kill_group(self._process.pid)
             await self._process.wait()
             if self.exit_code is None:
                 self.exit_code = -signal.SIGKILL

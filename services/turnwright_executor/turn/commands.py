@@ -21,7 +21,6 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.plans.plan import Plan
 from turnwright_core.runs import PROPOSED
-from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import REJECTED_OUTCOME, Ending, is_transient, outcome_of
@@ -358,7 +357,7 @@ class CommandSteps:
     async def _indeterminate(self, record: CommandRecord) -> None:
         """It is unknown whether an outside effect happened: tell the model, or ask a person."""
         scope = self._scope
-        closing = closed_channels(await scope.buffer.get(channels_of([record.path])), PRODUCER_LOST)
+        closing = closed_channels(await scope.buffer.get(channels_of([record.path])))
         if record.effect is None or scope.asks_nobody or not scope.asks_indeterminate:
             unknown = indeterminate.UNKNOWN
             event = command_lost(record.path, record.tool, unknown.outcome, self._left_after(record))

@@ -76,7 +76,7 @@ async def settle(
     event = _ending_events(turn or claim.run.turn, claim, ending, ended)
     closed = {write.path for write in beside}
     left = [channel for channel in channels if channel.path not in closed]
-    writes = [*closed_channels(left, PRODUCER_LOST), *settled, *beside, *event]
+    writes = [*closed_channels(left), *settled, *beside, *event]
     if turn and not reply:
         writes += [*_unfinished_reply(turn, draft, ending), *refused_notes(turn, draft.dropped, refused_before)]
     if ending.message:
@@ -210,7 +210,7 @@ def channels_of(records: Iterable[str]) -> list[str]:
     return [channel_path(path, channel) for path in records for channel in CHANNELS]
 
 
-def closed_channels(channels: Iterable[Entry], outcome: str) -> list[EntryWrite]:
+def closed_channels(channels: Iterable[Entry]) -> list[EntryWrite]:
     """The writes that end channels that are still streaming although their producer is gone."""
-    change = SetEntry(state=State.CANCELLED, outcome=outcome)
+    change = SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST)
     return [EntryWrite(entry.path, change, Tier.PLUGIN) for entry in channels if entry.state is State.STREAMING]

@@ -104,7 +104,7 @@ def read_apply_patch(text: str, start: int) -> tuple[list[PatchedFile], int] | N
     closed = ending is not None and ending["word"] == "End"
     stop = ending.start() if ending else len(text)
     inside = text[opening.end() + 1 : stop]
-    patches, taken = _read_sections(_lines(inside), 0, loose=closed)
+    patches, taken = _read_sections(_lines(inside), loose=closed)
     edits = [edit for patch in patches for edit in _as_edit(patch, *_envelope(patch))]
     if not edits:
         return None
@@ -125,7 +125,7 @@ def read_patch(body: str) -> list[FilePatch] | BadPatch | None:
     if not lines:
         return None
     if _is_wrapper_line(lines[0]) or _SECTION.match(lines[0]):
-        patches, end = _read_sections(lines, 0, loose=True)
+        patches, end = _read_sections(lines, loose=True)
         if end == len(lines) and any(patch.changes for patch in patches):
             return patches
         return BadPatch(skipped + end % len(lines) + 1)
@@ -182,9 +182,10 @@ def _is_wrapper_line(line: str) -> bool:
     return _BEGIN_OR_END.match(line) is not None
 
 
-def _read_sections(lines: list[str], at: int, *, loose: bool) -> tuple[list[FilePatch], int]:
+def _read_sections(lines: list[str], *, loose: bool) -> tuple[list[FilePatch], int]:
     """Read sections of `apply_patch`; return them and the index of the first line of none."""
     patches: list[FilePatch] = []
+    at = 0
     while at < len(lines):
         if _is_wrapper_line(lines[at]) or not lines[at].strip():
             at += 1

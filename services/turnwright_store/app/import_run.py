@@ -78,15 +78,6 @@ _BYTES_AT_ONCE: Final = 64 * 1024
 """Bytes that are read before other calls have their turn."""
 
 
-class ImportedRun(Struct, frozen=True):
-    """What became of a document."""
-
-    run: Run
-    problems: list[tuple[str, str]]
-    """Place and problem of what was left out, the first of them."""
-    skipped: int
-
-
 class _Batch(Struct):
     """What the next transaction writes."""
 

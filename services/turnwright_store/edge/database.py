@@ -67,7 +67,7 @@ class SqliteDatabase(SubscribableDatabase):
         # Resolve symbolic links: the lock and the write-ahead log are next to the file itself.
         self._path = path = Path(os.path.realpath(path))
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
-        self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
+        self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)))
         self._readers = SqliteReaders(path, mapped, readers=readers, queue_max=queue_max)
         self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)
         self._writes = WriteQueue(

@@ -37,7 +37,7 @@ class PostgresDatabase(SubscribableDatabase):
         """
         super().__init__()
         self._links = Links(server)
-        self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
+        self._writing = ThreadConnection(PostgresLink(self._links))
         self._readers = PostgresReaders(server, readers=readers, queue_max=queue_max)
         self._writer = PostgresWriter(self._writing.link, self._wakeups.is_followed)
         link = self._writing.link

@@ -46,11 +46,11 @@ class CaughtError:
 class ThreadConnection(Generic[L]):
     """One link and its thread."""
 
-    def __init__(self, link: L, name: str) -> None:
+    def __init__(self, link: L) -> None:
         self.link = link
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         # A daemon thread: if the process fails before it closes us, the thread must not keep it alive.
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="store-writer", daemon=True)
 
     async def open(self) -> None:
         """Start the thread and connect in it. Raises the errors of the link; then there is nothing to close."""

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from sqlalchemy import Connection
-from turnwright_values.store import Durability, EntryWrite
+from turnwright_values.store import Durability
 from turnwright_values.types import Cursor, Tier
 
 from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
-from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
+from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_kit.auth import Caller, check_deployment, check_min_tier, current_caller
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.store_rules import with_schemes
@@ -238,11 +238,6 @@ def alias_locks(request: Any) -> set[str]:
     """Locks to create, rename or delete a run: the project's too, so that no run is deleted while it is forked."""
     new = {run_lock(request.project, request.new_run)} if hasattr(request, "new_run") else set()
     return {project_lock(request.project), run_lock(request.project, request.run), *new}
-
-
-def writes_of(messages: Any) -> list[EntryWrite]:
-    """The writes of a request. Raises InvalidError."""
-    return [write_from_pb(message) for message in messages]
 
 
 def after_cursor(request: Any) -> Cursor | None:

@@ -38,8 +38,8 @@ def primary_key() -> Column[int]:
     return Column("id", Key, primary_key=True)
 
 
-def foreign_key(name: str, to: str, *, nullable: bool = False) -> Column[int]:
-    return Column(name, Key, ForeignKey(to), nullable=nullable)
+def foreign_key(name: str, to: str) -> Column[int]:
+    return Column(name, Key, ForeignKey(to), nullable=False)
 
 
 def foreign_key_on_sqlite(name: str, to: str) -> tuple[Column[int], ForeignKeyConstraint]:

@@ -25,9 +25,9 @@ def key_in_sql(entry: ColumnElement[int], revision: ColumnElement[int]) -> Colum
     return entry * _REVISIONS + revision
 
 
-def is_version(entry: ColumnElement[int], revision: ColumnElement[int], table: Any = versions) -> ColumnElement[bool]:
+def is_version(entry: ColumnElement[int], revision: ColumnElement[int]) -> ColumnElement[bool]:
     """Condition: the version of an entry at a revision; one look-up in the table."""
-    found: ColumnElement[bool] = table.c.id == key_in_sql(entry, revision)
+    found: ColumnElement[bool] = versions.c.id == key_in_sql(entry, revision)
     return found
 
 

@@ -185,7 +185,6 @@ _MOVED: Final = (
     .limit(bindparam("page"))
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
-_SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
 CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is"))
 _ADD: Final = insert(runs).returning(runs.c.id)
 _CONTINUED: Final = ("turn", "revision", "update_ms", "turn_open")
