@@ -110,9 +110,10 @@ def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str])
     if unset := ", ".join(safe_line(vendor.name) for vendor in status.vendors if vendor.unset):
         yield Text(f"  not set up: {unset} (each needs <NAME>_API_KEY or <NAME>_BASE_URL where the provider runs)")
     yield Text("models:" if status.models else _NO_MODELS)
-    for model in status.models:
-        words = f"usable, context {contexts.get(model.alias, 'unknown')}" if model.usable else model.problem
-        yield _line(model.alias, words, good=model.usable)
+    for check in status.models:
+        alias = check.model.alias
+        words = f"usable, context {contexts.get(alias, 'unknown')}" if check.usable else check.problem
+        yield _line(alias, words, good=check.usable)
     yield Text(f"confinement: {CONFINEMENT.get(status.confinement, 'commands do not run here')}")
 
 

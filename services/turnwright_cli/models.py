@@ -49,10 +49,10 @@ async def list_models(call: Invocation) -> int:
     async with open_session(call.settings, reads=("provider",)) as session:
         models = await session.client.list_models()
         status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
-    checks = {check.alias: check for check in status.models}
+    checks = {check.model.alias: check for check in status.models}
 
     def known(model: model_pb2.Model) -> model_pb2.Model:
-        return check.model if (check := checks.get(model.alias)) and check.HasField("model") else model
+        return check.model if (check := checks.get(model.alias)) else model
 
     def usable(model: model_pb2.Model) -> str:
         check = checks.get(model.alias)

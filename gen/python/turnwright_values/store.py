@@ -174,13 +174,9 @@ class EndTurnResponse(Struct, frozen=True):
     """The turn has ended."""
 
     run: Run = Run()
-    """The run as it is now."""
-    loop: Loop = Loop()
-    """The loop as it is now."""
+    """The run as it is now, with its loop."""
     cursor: Cursor = Cursor()
     """The run's cursor after the writes, including those of `next`."""
-    abort_requested: bool = False
-    """True if somebody has requested to abort the active loop."""
     next: Turn | None = None
     """The turn that was opened, if `next` was set."""
     schemes: scheme_pb2.SchemeRegistry | None = None
@@ -233,8 +229,6 @@ class WriteEntriesResponse(Struct, frozen=True):
     suffix."""
     cursor: Cursor = Cursor()
     """The run's cursor after the writes."""
-    abort_requested: bool = False
-    """True if somebody has requested to abort the active loop."""
     view_change: ViewChange | None = None
     """What the writes changed in the run's view. Absent if it was not requested, if nothing changed, or if the store
     would have to read it: entries of shared scopes, bodies that were not written, more than 256 KiB."""

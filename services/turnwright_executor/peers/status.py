@@ -83,7 +83,7 @@ class Status:
         try:
             return (await self._provider.call(self._vendors.CheckModels, wanted, CHECK_TIMEOUT_S)).checks
         except TurnwrightError as error:
-            return [vendor_pb2.ModelCheck(alias=model.alias, problem=error.message) for model in models]
+            return [vendor_pb2.ModelCheck(model=model, problem=error.message) for model in models]
 
 
 async def _probe(peer: Peer, *, with_settings: bool) -> query_pb2.ServiceStatus:

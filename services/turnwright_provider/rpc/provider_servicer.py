@@ -94,7 +94,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         models = [model_from_pb(model) for model in request.models]
         found = await self._checks.check(models, cached=request.cached)
         checks = [
-            vendor_pb2.ModelCheck(alias=model.alias, usable=not problem, problem=problem, model=model_to_pb(model))
+            vendor_pb2.ModelCheck(model=model_to_pb(model), usable=not problem, problem=problem)
             for model, problem in found
         ]
         return pb.CheckModelsResponse(checks=checks)

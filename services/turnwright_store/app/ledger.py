@@ -171,9 +171,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     change = publish(tx, rules, run, turns, wanted=end.view_filter) if is_read_back else None
     cursor = run.cursor(rules.incarnation)
     schemes = newer_schemes(rules, end.schemes_version) if opened else None
-    return EndTurnResponse(
-        run.run, run.run.loop or loop, cursor, run.abort_requested, opened, schemes, change, is_released
-    )
+    return EndTurnResponse(run.run, cursor, opened, schemes, change, is_released)
 
 
 def _close_turn(

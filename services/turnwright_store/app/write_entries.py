@@ -53,7 +53,6 @@ def write_entries(
         [revision for one in written for revision in one.revisions],
         [path for one in written for path in one.paths],
         run.cursor(rules.incarnation),
-        run.abort_requested,
         change,
     )
 

@@ -185,7 +185,7 @@ async def test_checks_come_in_order_and_name_what_is_missing(provider):
             "openai/tiny", "scripted/hello", "openai/llama3", "openai/absent", "scripted/absent", "nobody/x", "tiny"
         )
 
-    assert [check.alias for check in checks] == [f"m{n}" for n in range(7)]
+    assert [check.model.alias for check in checks] == [f"m{n}" for n in range(7)]
     assert [check.usable for check in checks] == [True, True, True, False, False, False, False]
     words = [
         "",

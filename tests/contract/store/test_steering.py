@@ -104,7 +104,7 @@ async def test_cancelling_the_path_asks_for_the_abort(client, run):
     """RU039, C14, C36: the loops behind it stay."""
     await run.enqueue("next")
     await client.call("WriteEntries", **run.address, writes=[set_("run://r1", state=6)])
-    assert (await run.write(set_("known://a", "x"))).abort_requested
+    assert (await run.claim()).abort_requested
     await run.end(0, loop=(499, "aborted", ""))
     assert ((await run.claim()).loop.prompt, (await run.entry("run://r1")).state) == ("next", 4)
 

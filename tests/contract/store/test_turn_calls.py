@@ -24,12 +24,12 @@ async def test_the_end_of_a_turn_opens_the_next_one(run):
     await run.begin()
     ended = await run.end(1, set_("known://a", "x"), follows=next_turn(set_("prompt://{turn}", "go on")))
     opened = ended.next
-    assert (opened.number, opened.loop, opened.request.model) == (2, ended.loop.sequence, "fast")
+    assert (opened.number, opened.loop, opened.request.model) == (2, ended.run.loop.sequence, "fast")
     run_now = await run.get()
     assert run_now.held  # which only those answers tell that are asked for a run
     run_now.ClearField("held")
     run_now.ClearField("title")
-    assert (ended.run, ended.run.turn, ended.loop.turns) == (run_now, 2, 1)
+    assert (ended.run, ended.run.turn, ended.run.loop.turns) == (run_now, 2, 1)
     prompt = await run.entry("prompt://2")
     assert (prompt.body, prompt.turn, prompt.revision) == ("go on", 2, ended.cursor.run_revision)
     listed = (await run.client.call("ListTurns", **run.address)).turns

@@ -102,7 +102,7 @@ func (p *provider) CheckModels(_ context.Context, request *providerpb.CheckModel
 	answer := &providerpb.CheckModelsResponse{}
 	for _, model := range request.Models {
 		model.ContextLength = contextLength
-		answer.Checks = append(answer.Checks, &types.ModelCheck{Alias: model.Alias, Usable: true, Model: model})
+		answer.Checks = append(answer.Checks, &types.ModelCheck{Model: model, Usable: true})
 	}
 	return answer, nil
 }

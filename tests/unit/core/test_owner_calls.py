@@ -141,7 +141,7 @@ PAIRS = [
         wire.END_TURN.request_from_pb,
     ),
     (
-        EndTurnResponse(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
+        EndTurnResponse(RUN, CURSOR, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
         wire.END_TURN.answer_to_pb,
         wire.END_TURN.answer_from_pb,
     ),
@@ -161,7 +161,7 @@ PAIRS = [
         wire.WRITE_ENTRIES.request_from_pb,
     ),
     (
-        WriteEntriesResponse((1, 0), ("a", "b"), CURSOR, True, CHANGE),
+        WriteEntriesResponse((1, 0), ("a", "b"), CURSOR, CHANGE),
         wire.WRITE_ENTRIES.answer_to_pb,
         wire.WRITE_ENTRIES.answer_from_pb,
     ),

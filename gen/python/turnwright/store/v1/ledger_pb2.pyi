@@ -9,7 +9,6 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
-from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -177,10 +176,7 @@ class WriteEntriesResponse(_message.Message):
     REVISIONS_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
-    ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
-    abort_requested: _builtins.bool
-    """True if somebody has requested to abort the active loop."""
     @_builtins.property
     def revisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The revision of each view, in the order of the writes."""
@@ -205,12 +201,11 @@ class WriteEntriesResponse(_message.Message):
         revisions: _abc.Iterable[_builtins.int] | None = ...,
         paths: _abc.Iterable[_builtins.str] | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
-        abort_requested: _builtins.bool = ...,
         view_change: _view_pb2.ViewChange | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_view_change", b"_view_change", "cursor", b"cursor", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "paths", b"paths", "revisions", b"revisions", "view_change", b"view_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_view_change", b"_view_change", "cursor", b"cursor", "paths", b"paths", "revisions", b"revisions", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
     _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
@@ -378,24 +373,16 @@ class EndTurnResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
-    LOOP_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
-    ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
-    abort_requested: _builtins.bool
-    """True if somebody has requested to abort the active loop."""
     released: _builtins.bool
     """True if the lease was released, as requested."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now."""
-
-    @_builtins.property
-    def loop(self) -> _loop_pb2.Loop:
-        """The loop as it is now."""
+        """The run as it is now, with its loop."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
@@ -419,17 +406,15 @@ class EndTurnResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
-        loop: _loop_pb2.Loop | None = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
-        abort_requested: _builtins.bool = ...,
         next: _turn_pb2.Turn | None = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         view_change: _view_pb2.ViewChange | None = ...,
         released: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "loop", b"loop", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "loop", b"loop", "next", b"next", "released", b"released", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "released", b"released", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
     _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/vendor.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/model.proto\"\\\n\x06Vendor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nconfigured\x18\x02 \x01(\x08\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\r\n\x05unset\x18\x05 \x01(\x08\"g\n\nModelCheck\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x0e\n\x06usable\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12)\n\x05model\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.ModelB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/vendor.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/model.proto\"\\\n\x06Vendor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nconfigured\x18\x02 \x01(\x08\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\r\n\x05unset\x18\x05 \x01(\x08\"X\n\nModelCheck\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x0e\n\x06usable\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,5 +36,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VENDOR']._serialized_start=90
   _globals['_VENDOR']._serialized_end=182
   _globals['_MODELCHECK']._serialized_start=184
-  _globals['_MODELCHECK']._serialized_end=287
+  _globals['_MODELCHECK']._serialized_end=272
 # @@protoc_insertion_point(module_scope)

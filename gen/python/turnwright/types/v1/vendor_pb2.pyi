@@ -61,12 +61,9 @@ class ModelCheck(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ALIAS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     USABLE_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    alias: _builtins.str
-    """Alias of the model."""
     usable: _builtins.bool
     """True if its vendor answered and did not reject the model."""
     problem: _builtins.str
@@ -78,14 +75,13 @@ class ModelCheck(_message.Message):
     def __init__(
         self,
         *,
-        alias: _builtins.str = ...,
+        model: _model_pb2.Model | None = ...,
         usable: _builtins.bool = ...,
         problem: _builtins.str = ...,
-        model: _model_pb2.Model | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "model", b"model", "problem", b"problem", "usable", b"usable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "problem", b"problem", "usable", b"usable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

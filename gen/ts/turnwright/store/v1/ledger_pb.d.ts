@@ -9,7 +9,6 @@ import type { ViewChange, ViewFilter } from "../../types/v1/view_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
 import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
-import type { Loop } from "../../types/v1/loop_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 
 /**
@@ -203,17 +202,10 @@ export declare type WriteEntriesResponse = Message<"turnwright.store.v1.WriteEnt
   cursor?: Cursor | undefined;
 
   /**
-   * True if somebody has requested to abort the active loop.
-   *
-   * @generated from field: bool abort_requested = 4;
-   */
-  abortRequested: boolean;
-
-  /**
    * What the writes changed in the run's view. Absent if it was not requested, if nothing changed, or if the store
    * would have to read it: entries of shared scopes, bodies that were not written, more than 256 KiB.
    *
-   * @generated from field: optional turnwright.types.v1.ViewChange view_change = 6;
+   * @generated from field: optional turnwright.types.v1.ViewChange view_change = 4;
    */
   viewChange?: ViewChange | undefined;
 };
@@ -388,44 +380,30 @@ export declare const NextTurnSchema: GenMessage<NextTurn>;
  */
 export declare type EndTurnResponse = Message<"turnwright.store.v1.EndTurnResponse"> & {
   /**
-   * The run as it is now.
+   * The run as it is now, with its loop.
    *
    * @generated from field: turnwright.types.v1.Run run = 1;
    */
   run?: Run | undefined;
 
   /**
-   * The loop as it is now.
-   *
-   * @generated from field: turnwright.types.v1.Loop loop = 2;
-   */
-  loop?: Loop | undefined;
-
-  /**
    * The run's cursor after the writes, including those of `next`.
    *
-   * @generated from field: turnwright.types.v1.Cursor cursor = 3;
+   * @generated from field: turnwright.types.v1.Cursor cursor = 2;
    */
   cursor?: Cursor | undefined;
 
   /**
-   * True if somebody has requested to abort the active loop.
-   *
-   * @generated from field: bool abort_requested = 4;
-   */
-  abortRequested: boolean;
-
-  /**
    * The turn that was opened, if `next` was set.
    *
-   * @generated from field: optional turnwright.types.v1.Turn next = 5;
+   * @generated from field: optional turnwright.types.v1.Turn next = 3;
    */
   next?: Turn | undefined;
 
   /**
    * With `next`: the registered schemes, if the caller has another version of them.
    *
-   * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 6;
+   * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 4;
    */
   schemes?: SchemeRegistry | undefined;
 
@@ -433,14 +411,14 @@ export declare type EndTurnResponse = Message<"turnwright.store.v1.EndTurnRespon
    * What the writes changed in the run's view. Absent as in WriteEntriesResponse. If nothing was written to the run since the
    * call that created it, it is all there is: then it begins at revision 0, where the view is empty.
    *
-   * @generated from field: optional turnwright.types.v1.ViewChange view_change = 7;
+   * @generated from field: optional turnwright.types.v1.ViewChange view_change = 5;
    */
   viewChange?: ViewChange | undefined;
 
   /**
    * True if the lease was released, as requested.
    *
-   * @generated from field: bool released = 8;
+   * @generated from field: bool released = 6;
    */
   released: boolean;
 };

@@ -66,11 +66,11 @@ export declare const VendorSchema: GenMessage<Vendor>;
  */
 export declare type ModelCheck = Message<"turnwright.types.v1.ModelCheck"> & {
   /**
-   * Alias of the model.
+   * The model with everything known about it: first what the request says, then the vendor, then published figures.
    *
-   * @generated from field: string alias = 1;
+   * @generated from field: turnwright.types.v1.Model model = 1;
    */
-  alias: string;
+  model?: Model | undefined;
 
   /**
    * True if its vendor answered and did not reject the model.
@@ -85,13 +85,6 @@ export declare type ModelCheck = Message<"turnwright.types.v1.ModelCheck"> & {
    * @generated from field: string problem = 3;
    */
   problem: string;
-
-  /**
-   * The model with everything known about it: first what the request says, then the vendor, then published figures.
-   *
-   * @generated from field: turnwright.types.v1.Model model = 4;
-   */
-  model?: Model | undefined;
 };
 
 /**
