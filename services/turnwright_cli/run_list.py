@@ -130,9 +130,9 @@ def _live(live: Live) -> Callable[[RunsMessage], None]:
 
 
 def _show_lines(message: RunsMessage) -> None:
-    for alias in message.changed.removed:
+    for alias in message.changed.deleted:
         write_line(f"{safe_line(alias)}: gone")
-    for one in (*message.snapshot.runs, *message.changed.runs):
+    for one in (*message.snapshot.runs, *message.changed.created, *message.changed.updated):
         write_line(overview_line(one))
 
 

@@ -192,18 +192,20 @@ class ControlCalls:
         """What the executor supports: methods, notifications, tools."""
         return await self._peer.call(self._stub.Discover, watch_pb2.DiscoverRequest())
 
-    def watch_runs(self, project: str) -> AsyncGenerator[RunsMessage, None]:
-        """Stream the runs of a project: a snapshot, then changes. After a reconnect comes another snapshot.
+    def watch_runs(self, project: str, after: str = "") -> AsyncGenerator[RunsMessage, None]:
+        """Stream the runs of a project: a snapshot, or what happened since a cursor; then changes.
 
-        Raises SERVICE_UNAVAILABLE if the executor has another major version. If you stop before it ends, close it.
+        Goes on by itself where it was after a lost connection. Raises SERVICE_UNAVAILABLE if the executor has another
+        major version. If you stop before it ends, close it.
         """
+        request = run_service_pb2.WatchRunsRequest(project=project, after=after)
 
         async def open_stream() -> AsyncGenerator[RunsMessage, None]:
-            request = run_service_pb2.WatchRunsRequest(project=project)
             async with self._peer.stream(self._runs.WatchRuns, request, None) as messages:
                 async for message in messages:
                     if message.HasField("hello"):
                         check_version(message.hello.version)
+                    request.after = message.cursor or request.after
                     yield message
 
         return watch_inbox(lambda: contextlib.aclosing(open_stream()), self._policy)
@@ -313,9 +315,10 @@ class RunList:
                 self._take(message.snapshot.runs)
                 self.is_complete = message.snapshot.last
             case "changed":
-                for alias in message.changed.removed:
+                for alias in message.changed.deleted:
                     self.runs.pop(alias, None)
-                self._take(message.changed.runs)
+                self._take(message.changed.created)
+                self._take(message.changed.updated)
             case _:
                 pass
 

@@ -103,9 +103,9 @@ async def watch_events(
 
 
 async def watch_inbox(open_stream: Callable[[], Opened[M]], policy: WatchPolicy) -> AsyncGenerator[M, None]:
-    """Changes of the inbox or of a project's runs, over as many connections as necessary.
+    """Changes of the inbox, of plans or of a project's runs, over as many connections as necessary.
 
-    Each begins with the full list.
+    Each begins with the full list, or where the one before was.
 
     Raises the last TurnwrightError if no executor answered `retries_max` consecutive reconnects.
     """

@@ -2,8 +2,8 @@
 
 A call is forwarded as it is, at its caller's tier, and a change in its caller's name, so the store decides what is
 allowed. A watch that begins with a snapshot holds one of the store. If that one ends, the watcher only gets heartbeats
-until the store answers again, and then another snapshot, which replaces what it has: nothing is missed, and nothing is
-reported twice as new.
+until the store answers again. Then it goes on after the last cursor; where there are none, with another snapshot, which
+replaces what the watcher has: nothing is missed, and nothing is reported twice as new.
 Source: architecture 7, 10; rows RU241, RU242, RU246; docs/adr/0054.
 """
 
@@ -83,6 +83,7 @@ def _uploading(method: MethodDescriptor, store: Peer) -> Any:
 def _forwarding(method: MethodDescriptor, store: Peer, *, lasts: bool) -> Any:
     """The handler that forwards; one that lasts calls the store again when it is back."""
     rpc = rpc_of(store.channel, method)
+    has_cursor = "cursor" in method.output_type.fields_by_name
 
     async def forward(request: Any, _context: Any) -> Any:
         return await store.call(rpc, request, caller=_caller_of(method))
@@ -94,11 +95,15 @@ def _forwarding(method: MethodDescriptor, store: Peer, *, lasts: bool) -> Any:
 
     async def forward_lasting(request: Any, context: Any) -> AsyncGenerator[Any]:
         pauses = FEED_BACKOFF.pauses()
+        asked = type(request)()
+        asked.CopyFrom(request)
         while True:
             try:
-                async with aclosing(forward_stream(request, context)) as answers:
+                async with aclosing(forward_stream(asked, context)) as answers:
                     async for answer in answers:
                         pauses = FEED_BACKOFF.pauses()
+                        if has_cursor and answer.cursor:
+                            asked.after = answer.cursor
                         yield answer
             except TurnwrightError as error:
                 if error.reason not in AWAY:

@@ -32,6 +32,7 @@ from turnwright_store.sql import control as rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import schedules as schedule_rows
 from turnwright_store.sql.registry import get_model
+from turnwright_store.sql.run_names import add_name_change
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.views import list_entry_rows
 
@@ -54,6 +55,7 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
         raise fault(Reason.RUN_EXISTS, message, project=address.project, run=alias)
     run = bump_revision(tx, run)
     rows.rename(tx.connection, run, alias)
+    add_name_change(tx, run.project_id, address.run, alias)
     return write_run(tx, get_run(tx.connection, address.project, alias)).run
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright_values.types import Loop, Model, Project, Run, RunSettings, SessionState, Turn
@@ -151,7 +152,15 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
     return runs.get_run(tx.connection, owner.project.name, alias)
 
 
-def list_runs(connection: Connection, project: str, size: int, token: str) -> tuple[list[Run], str]:
+class RunPage(Struct, frozen=True):
+    """A page of a list of runs."""
+
+    project_id: int
+    rows: list[runs.RunRow]
+    next_token: str
+
+
+def list_runs(connection: Connection, project: str, size: int, token: str) -> RunPage:
     """A page of a project's runs, most recently written first.
 
     A run that is written between two pages moves to the front, which was passed already. So the list does not end
@@ -173,7 +182,7 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
     page, next_token = page_of(
         rows, size, lambda one: (one[1].run.update_ms, one[1].id, *top, one[0]), lambda one: run_bytes(one[1].run)
     )
-    return with_origins(connection, [row for _, row in page]), next_token
+    return RunPage(owner.id, [row for _, row in page], next_token)
 
 
 def get_run(connection: Connection, project: str, alias: str) -> Run:
@@ -215,10 +224,10 @@ def session_state_of(connection: Connection, row: runs.RunRow) -> SessionState:
 
 def latest_run(connection: Connection, project: str) -> str:
     """The run of a project that was written last. Raises RUN_NOT_FOUND."""
-    found, _ = list_runs(connection, project, 1, "")
+    found = list_runs(connection, project, 1, "").rows
     if not found:
         raise fault(Reason.RUN_NOT_FOUND, f"There is no run in {project} yet.", project=project, run="")
-    return found[0].run
+    return found[0].alias
 
 
 def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:

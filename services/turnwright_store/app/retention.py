@@ -27,13 +27,15 @@ from turnwright_values.store import Durability
 
 from turnwright_core.checks import transition_forbidden
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
-from turnwright_store.domain.locks import GLOBAL_LOCK, packets_lock, project_lock, run_lock
+from turnwright_store.domain.locks import GLOBAL_LOCK, NAMES_LOCK, packets_lock, project_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import own_blocks
+from turnwright_store.domain.runs_cursor import CURSOR_KEPT_MS
 from turnwright_store.ports import ANY_SCOPE, Database, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions
+from turnwright_store.sql.run_names import add_name_change, drop_name_changes
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.scopes import bump_scope
 
@@ -41,6 +43,12 @@ T = TypeVar("T")
 
 OLD_RUNS_EVERY_S: Final = 600.0
 """Seconds between two checks for old runs."""
+
+NAMES_CLEANUP_EVERY_S: Final = 3600.0
+"""Seconds between two rounds that delete old changes of names."""
+
+NAMES_ROWS_MAX: Final = 1000
+"""Changes of names that one transaction deletes at most."""
 
 _ROWS_A_PIECE: Final = 500
 _MARGIN_MS: Final = 60_000
@@ -62,6 +70,7 @@ def _remove(tx: Transaction, run: RunRow) -> None:
     # Wakes watchers, whose next read fails with RUN_NOT_FOUND.
     bump_scope(tx, run.scope)
     rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
+    add_name_change(tx, run.project_id, run.alias)
 
 
 def aging(database: Database, days: int) -> Chore:
@@ -231,5 +240,17 @@ def _sweep(
 
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:
     """The chores that remove old runs (`days` 0: none), and what is left of removed ones."""
-    purging = Chore("purging", purge_every_s, Purge(database, purge_after_s).step)
-    return [aging(database, days), purging] if days else [purging]
+    chores = [Chore("purging", purge_every_s, Purge(database, purge_after_s).step), names_cleanup(database)]
+    return [aging(database, days), *chores] if days else chores
+
+
+def names_cleanup(database: Database) -> Chore:
+    """The chore that deletes changes of names which no cursor asks for any more."""
+
+    def drop(tx: Transaction) -> int:
+        return drop_name_changes(tx.connection, tx.now_ms - CURSOR_KEPT_MS, NAMES_ROWS_MAX)
+
+    async def step() -> bool:
+        return await database.write(drop, Durability.NORMAL, {NAMES_LOCK}) == NAMES_ROWS_MAX
+
+    return Chore("names", NAMES_CLEANUP_EVERY_S, step)

@@ -44,9 +44,9 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     _store_views(tx, run, touched, reached.revision)
     tx.written.append((reached.revision, touched))
     views = [view for state in touched for view in (state.before, state.view) if view]
-    if run.loop_active and State.PROPOSED in [view.state for view in views]:
-        # An undecided proposal blocks its run.
-        update_next_loop(tx.connection, run.id)
+    if State.PROPOSED in [view.state for view in views]:
+        # An undecided proposal blocks its run, and lists of runs count it.
+        update_next_loop(tx.connection, run.id, tx.now_ms)
     return with_revisions(
         run,
         reached.revision,

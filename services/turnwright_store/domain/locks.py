@@ -24,6 +24,9 @@ REGISTRY_LOCK: Final = "registry"
 ANSWERS_LOCK: Final = "answers"
 """Deletion of old answers to requests."""
 
+NAMES_LOCK: Final = "names"
+"""Deletion of old changes of the names of runs."""
+
 
 def run_lock(project: str, run: str) -> str:
     return f"run:{project}/{run}"

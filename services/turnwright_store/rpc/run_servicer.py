@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
-from turnwright.types.v1 import heartbeat_pb2, run_pb2, scheme_pb2
+from turnwright.types.v1 import run_pb2, scheme_pb2
 from turnwright_values.types import Run, RunOverview, Tier
 
 from turnwright_core.wire import runs as wire
@@ -20,7 +20,7 @@ from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.app.run_details import get_run_details
 from turnwright_store.app.session_commands import patch_of
 from turnwright_store.app.store_rules import newer_schemes
-from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
+from turnwright_store.app.watch_runs import RunsChange, RunsWatch, list_cursor, watch_runs
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
@@ -58,21 +58,26 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 
     @query
     def ListRuns(self, request: pb.ListRunsRequest, connection: Connection) -> Fields:
-        found, token = registry.list_runs(connection, request.project, request.page_size, request.page_token)
-        return {"runs": map(wire.run_to_pb, found), "next_page_token": token}
+        page = registry.list_runs(connection, request.project, request.page_size, request.page_token)
+        cursor = "" if request.page_token else list_cursor(connection, page, self._rules.incarnation)
+        runs = registry.with_origins(connection, page.rows)
+        return {"runs": map(wire.run_to_pb, runs), "next_page_token": page.next_token, "cursor": cursor}
 
     def _change_to_pb(self, change: RunsChange) -> pb.WatchRunsResponse:
-        time, runs = time_to_pb(self._service.clock_ms()), list(map(_overview_to_pb, change.runs))
+        message = pb.WatchRunsResponse(time=time_to_pb(self._service.clock_ms()), cursor=change.cursor)
         if change.part is not None:
-            snapshot = pb.RunsSnapshot(part=change.part, last=change.is_last, runs=runs)
-            return pb.WatchRunsResponse(time=time, snapshot=snapshot)
-        if runs or change.removed:
-            return pb.WatchRunsResponse(time=time, changed=pb.RunsChanged(runs=runs, removed=change.removed))
-        return pb.WatchRunsResponse(time=time, heartbeat=heartbeat_pb2.Heartbeat())
+            runs = map(_overview_to_pb, change.snapshot)
+            message.snapshot.MergeFrom(pb.RunsSnapshot(part=change.part, last=change.is_last, runs=runs))
+        elif change.created or change.updated or change.deleted:
+            created, updated = map(_overview_to_pb, change.created), map(_overview_to_pb, change.updated)
+            message.changed.MergeFrom(pb.RunsChanged(created=created, updated=updated, deleted=change.deleted))
+        else:
+            message.heartbeat.SetInParent()
+        return message
 
     @watch(_change_to_pb, min_tier=Tier.CLIENT)
     async def WatchRuns(self, request: pb.WatchRunsRequest) -> RunsWatch:
-        return await watch_runs(self._database, request.project)
+        return await watch_runs(self._database, request.project, self._rules.incarnation, request.after)
 
     @mutation(locks=alias_locks)
     def CreateRun(self, request: pb.CreateRunRequest, tx: Transaction, _caller: Caller) -> Fields:

@@ -9,6 +9,8 @@ from msgspec import Struct
 from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
 from turnwright_values.types import RunSettings, TurnResult
 
+from turnwright_core.runs import RUNNING
+from turnwright_store.domain.runs_cursor import RunMark
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.inbox import IS_WAITING
 from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values
@@ -51,9 +53,9 @@ _OF_PROJECT: Final = (
 _OF_SCOPES: Final = RUN.where(
     runs.c.project_id == bindparam("project"), runs.c.scope_id.in_(bindparam("scopes", expanding=True))
 )
-_MARKS: Final = select(runs.c.scope_id, runs.c.revision).where(
-    runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0")
-)
+_STANDS: Final = select(
+    runs.c.scope_id, runs.c.alias, runs.c.revision, runs.c.status, runs.c.create_ms, runs.c.update_ms
+).where(runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0"))
 _PROPOSED: Final = (
     select(views.c.run_id, func.count())
     .where(views.c.run_id.in_(bindparam("ids", expanding=True)), IS_WAITING)
@@ -107,20 +109,24 @@ def runs_of_scopes(connection: Connection, project_id: int, wanted: Collection[i
     return sorted(found, key=lambda row: (row.run.update_ms, row.id))
 
 
-class RunMark(Struct, frozen=True):
-    """The state of a run that an overview shows."""
+class RunStand(Struct, frozen=True):
+    """How a run stands, without what an overview says of it."""
 
-    revision: int
-    """At which the run's own row was written."""
-    proposals: int
-    """The number of waiting proposals, which change without a write of the row."""
+    scope: int
+    alias: str
+    mark: RunMark
+    is_running: bool
+    create_ms: int
+    update_ms: int
 
 
-def run_marks(connection: Connection, project_id: int) -> dict[int, RunMark]:
-    """How each run of a project stands, by the run's scope."""
+def run_stands(connection: Connection, project_id: int) -> list[RunStand]:
+    """How each run of a project stands."""
     waiting: dict[int, int] = dict(connection.execute(_PROPOSED_OF_PROJECT, {"project": project_id}).all())
-    found = connection.execute(_MARKS, {"project": project_id})
-    return {int(scope): RunMark(int(revision), int(waiting.get(scope, 0))) for scope, revision in found}
+    return [
+        RunStand(scope, alias, RunMark(revision, waiting.get(scope, 0)), status == RUNNING, create_ms, update_ms)
+        for scope, alias, revision, status, create_ms, update_ms in connection.execute(_STANDS, {"project": project_id})
+    ]
 
 
 def count_proposals(connection: Connection, ids: Sequence[int]) -> dict[int, int]:

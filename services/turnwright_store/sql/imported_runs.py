@@ -23,6 +23,7 @@ from turnwright_store.sql import entries as rows
 from turnwright_store.sql.clauses import insertion, number
 from turnwright_store.sql.loops import add_loop, write_loop
 from turnwright_store.sql.registry import ProjectRow
+from turnwright_store.sql.run_names import add_name_change
 from turnwright_store.sql.runs import setting_values
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import runs, scopes, turns
@@ -141,6 +142,7 @@ def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, lo
             "removed_ms": 0,
         },
     )
+    add_name_change(tx, owner.id, run.run)
 
 
 # ---- Staged documents

@@ -74,9 +74,13 @@ def next_loop(new: Any) -> ColumnElement[int]:
     return func.coalesce(found, zero)
 
 
-_SETTLE: Final = unanswered(update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(runs.c)))
+_SETTLE: Final = unanswered(
+    update(runs)
+    .where(runs.c.id == bindparam("run_is"))
+    .values(next_loop=next_loop(runs.c), update_ms=bindparam("new_update_ms"))
+)
 
 
-def update_next_loop(connection: Connection, run_id: int) -> None:
+def update_next_loop(connection: Connection, run_id: int, now_ms: int) -> None:
     """Recompute the loop that an owner can continue, after other rows than the run's own were written."""
-    connection.execute(_SETTLE, {"run_is": run_id})
+    connection.execute(_SETTLE, {"run_is": run_id, "new_update_ms": now_ms})

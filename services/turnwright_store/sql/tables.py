@@ -177,6 +177,17 @@ partial_index("ix_runs_lineage", runs.c.lineage, where=not_zero(runs.c.lineage))
 partial_index("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
 partial_index("ix_runs_removed", runs.c.removed_ms, where=not_zero(runs.c.removed_ms))
 
+# When an alias of a project began or ceased to name a run in another way than by the creation of that run.
+run_names = Table(
+    "run_names",
+    metadata,
+    primary_key(),
+    foreign_key("project_id", "projects.id"),
+    text_column("alias", None),
+    number_column("change_ms", None),
+)
+Index("ix_run_names_age", run_names.c.change_ms)
+
 executors = Table(
     "executors",
     metadata,

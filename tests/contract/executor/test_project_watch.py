@@ -1,4 +1,4 @@
-"""WatchRuns: the runs of a project as they change, across restarts. Rows RU241, RU242, RU246."""
+"""WatchRuns: the runs of a project as they change, across restarts. Rows RU241, RU242, RU246, RT02."""
 
 from __future__ import annotations
 
@@ -122,8 +122,7 @@ async def test_a_watch_survives_a_restart_of_the_store(tmp_path, monkeypatch) ->
         await services.restart("store")
         await services.until(await services.act(run="after"))
         await watcher.expect(lambda watcher: watcher.states() == {"before": (200, 0), "after": (200, 0)})
-        assert watcher.kinds().count("hello") == 1
-        assert watcher.kinds().count("snapshot") == 2
+        assert (watcher.kinds().count("hello"), watcher.kinds().count("snapshot")) == (1, 1)
 
 
 async def test_a_watch_survives_a_restart_of_the_executor(tmp_path, monkeypatch) -> None:
@@ -135,7 +134,26 @@ async def test_a_watch_survives_a_restart_of_the_executor(tmp_path, monkeypatch)
         await services.restart("executor")
         await services.until(await services.act(run="after"))
         await watcher.expect(lambda watcher: watcher.states() == {"before": (200, 0), "after": (200, 0)})
-        assert watcher.kinds().count("hello") == 2
+        assert (watcher.kinds().count("hello"), watcher.kinds().count("snapshot")) == (2, 1)
+
+
+async def test_a_client_goes_on_where_it_was(services) -> None:
+    services.script(DONE)
+    await services.until(await services.act(run="before"))
+    async with contextlib.aclosing(services.client.watch_runs(services.project)) as messages:
+        cursor = [message.cursor async for message in take_until_cursor(messages)][-1]
+    await services.client.delete_run(services.project, "before")
+    async with contextlib.aclosing(services.client.watch_runs(services.project, cursor)) as messages:
+        told = [message async for message in take_until_cursor(messages)]
+    assert [message.WhichOneof("event") for message in told] == ["hello", "changed"]
+    assert list(told[1].changed.deleted) == ["before"]
+
+
+async def take_until_cursor(messages):
+    async for message in messages:
+        yield message
+        if message.cursor:
+            return
 
 
 async def test_many_watchers_see_the_same(services) -> None:

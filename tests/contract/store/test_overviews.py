@@ -1,10 +1,13 @@
-"""Following the runs of a project: a snapshot, every change, heartbeats, two replicas. Rows RU242, RU246."""
+"""Following the runs of a project: a snapshot, every change, heartbeats, cursors, two replicas. Rows RU242, RU246, RT02."""
 
 import asyncio
+import contextlib
+import sqlite3
 
 import aiosqlite
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 from turnwright.types.v1 import entry_pb2, settings_pb2
 from turnwright_values.types import Tier
 
@@ -20,7 +23,8 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
-from turnwright_core.errors import DeniedError, MissingError, TurnwrightError
+from turnwright_core.errors import DeniedError, InvalidError, MissingError, TurnwrightError
+from turnwright_store.domain.runs_cursor import CURSOR_KEPT_MS, decode_runs_cursor, encode_runs_cursor
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,9 +43,9 @@ class RunList:
 
     async def _follow(self, client: Client, project: str) -> None:
         async for message in client.stream("WatchRuns", project=project):
-            for alias in message.changed.removed:
+            for alias in message.changed.deleted:
                 del self.runs[alias]
-            for one in (*message.snapshot.runs, *message.changed.runs):
+            for one in (*message.snapshot.runs, *message.changed.created, *message.changed.updated):
                 self.runs[one.run.run] = one.run.status, one.proposals
                 self.revisions.setdefault(one.run.run, []).append(one.run.revision)
                 (self.held.add if one.run.held else self.held.discard)(one.run.run)
@@ -233,3 +237,157 @@ async def test_a_watcher_misses_nothing_while_many_runs_change_at_once(client, p
     final = {run.run: run.revision for run in listed}
     await board.expect(lambda board: {alias: told[-1] for alias, told in board.revisions.items()} == final)
     assert len(final) == 40
+
+
+class Told:
+    """What a watch tells from a cursor on, until it has told everything of its first moment."""
+
+    def __init__(self) -> None:
+        self.snapshot: list[str] = []
+        self.created: list[str] = []
+        self.updated: list[str] = []
+        self.deleted: list[str] = []
+        self.cursor = ""
+
+    def told(self) -> tuple[list[str], list[str], list[str], list[str]]:
+        return sorted(self.snapshot), sorted(self.created), sorted(self.updated), sorted(self.deleted)
+
+
+async def told_after(client: Client, project: str, cursor: str = "") -> Told:
+    """A connection that lasts until its first moment is told; the next one goes on after its cursor."""
+    told = Told()
+    async with contextlib.aclosing(client.stream("WatchRuns", project=project, after=cursor)) as messages:
+        async for message in messages:
+            told.snapshot += [one.run.run for one in message.snapshot.runs]
+            told.created += [one.run.run for one in message.changed.created]
+            told.updated += [one.run.run for one in message.changed.updated]
+            told.deleted += message.changed.deleted
+            told.cursor = message.cursor
+            if told.cursor:
+                break
+    return told
+
+
+async def change_runs(client: Client, project: str) -> None:
+    """Create `new`, change `changed`, delete `gone`, rename `old` to `renamed`, put another run in the place of `again`."""
+    await new_run(client, project, "new")
+    for yolo in (True, False, True):
+        patch = settings_pb2.RunSettingsPatch(yolo=yolo)
+        await client.call("ConfigureRun", project=project, run="changed", patch=patch)
+    await client.call("DeleteRun", project=project, run="gone")
+    await client.call("RenameRun", project=project, run="old", new_run="renamed")
+    await client.call("DeleteRun", project=project, run="again")
+    await new_run(client, project, "again")
+
+
+RUNS = ("again", "changed", "gone", "old", "still")
+
+
+@pytest.mark.parametrize("from_list", [False, True])
+async def test_a_watch_goes_on_after_its_cursor(client, project, from_list):
+    """What was created, changed or deleted meanwhile is told once, each as that, and nothing else."""
+    for alias in RUNS:
+        await new_run(client, project, alias)
+    if from_list:
+        cursor = (await client.call("ListRuns", project=project)).cursor
+    else:
+        first = await told_after(client, project)
+        assert first.told() == (list(RUNS), [], [], [])
+        cursor = first.cursor
+    await change_runs(client, project)
+    missed = await told_after(client, project, cursor)
+    assert missed.told() == ([], ["again", "new", "renamed"], ["changed"], ["gone", "old"])
+    assert (await told_after(client, project, missed.cursor)).told() == ([], [], [], [])
+    assert (await told_after(client, project, cursor)).told() == missed.told()
+
+
+async def test_a_watch_that_lasts_tells_what_one_with_a_cursor_does(client, project):
+    for alias in RUNS:
+        await new_run(client, project, alias)
+    told: dict[str, set[str]] = {"created": set(), "updated": set(), "deleted": set()}
+    wanted = {"created": {"again", "new", "renamed"}, "updated": {"changed"}, "deleted": {"gone", "old"}}
+    stream = client.stream("WatchRuns", project=project)
+    assert (await anext(stream)).snapshot.last
+    await change_runs(client, project)
+    async with asyncio.timeout(60):
+        while not all(told[kind] >= wanted[kind] for kind in wanted):
+            message = await anext(stream)
+            told["created"] |= {one.run.run for one in message.changed.created}
+            told["updated"] |= {one.run.run for one in message.changed.updated}
+            told["deleted"] |= set(message.changed.deleted)
+    await stream.aclose()
+    # Each change may have been told alone: `again` was gone for a while, and a run that is new may have changed.
+    assert told["deleted"] - wanted["deleted"] <= {"again"}
+    assert told["updated"] - wanted["updated"] <= {"new", "renamed", "again"}
+    assert told["created"] == wanted["created"]
+
+
+async def test_a_cursor_tells_of_proposals_and_leases(client, project):
+    """Both change without a write of the run's own row."""
+    run = await working_run(client, project, "r")
+    await run.begin()
+    await run.write(*(set_(f"log://turn_1/set/{name}", "x", state=PROPOSED) for name in "ab"), run_status=202)
+    before = await told_after(client, project)
+    await client.call("ResolveProposal", **run.address, path="log://turn_1/set/a", reject={})
+    after = await told_after(client, project, before.cursor)
+    assert after.told() == ([], [], ["r"], [])
+    await client.call("ResolveProposal", **run.address, path="log://turn_1/set/b", reject={})
+    running = await working_run(client, project, "running")
+    await running.begin()
+    cursor = (await told_after(client, project, after.cursor)).cursor
+    assert (await told_after(client, project, cursor)).told() == ([], [], ["running"], [])
+
+
+@SQLITE_ONLY
+async def test_an_old_cursor_tells_what_was_written_since(client, project, tmp_path):
+    """Runs are made older in the file; the database plays no part in what follows from their times."""
+    for alias in ("fresh", "quiet", "changed"):
+        await new_run(client, project, alias)
+    cursor = decode_runs_cursor((await told_after(client, project)).cursor, 1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "turnwright.db", timeout=60)) as file, file:
+        hours = "create_ms = create_ms - 7200000, update_ms = update_ms - 7200000"
+        file.execute(f"UPDATE runs SET {hours} WHERE alias != 'fresh'")
+    patch = settings_pb2.RunSettingsPatch(yolo=True)
+    await client.call("ConfigureRun", project=project, run="changed", patch=patch)
+    hour_ago = replace(cursor, at_ms=cursor.at_ms - 3600_000, known={})
+    missed = await told_after(client, project, encode_runs_cursor(hour_ago))
+    assert missed.told() == ([], ["fresh"], ["changed"], [])
+
+
+@SQLITE_ONLY
+async def test_after_a_cursor_that_tells_nothing_any_more_comes_a_snapshot(client, project):
+    """It is too old, of a time to come, or of the history before a backup was restored."""
+    await new_run(client, project, "r")
+    cursor = decode_runs_cursor((await told_after(client, project)).cursor, 1)
+    for other in (
+        replace(cursor, at_ms=cursor.at_ms - CURSOR_KEPT_MS),
+        replace(cursor, at_ms=cursor.at_ms + 3600_000),
+        replace(cursor, incarnation="another"),
+    ):
+        assert (await told_after(client, project, encode_runs_cursor(other))).told() == (["r"], [], [], [])
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize("after", ["x", "eHg=", "W10=", "é", "x" * 20_000])
+async def test_what_is_no_cursor_is_refused(client, project, after):
+    with pytest.raises(InvalidError, match="after"):
+        await told_after(client, project, after)
+
+
+@SQLITE_ONLY
+async def test_a_cursor_of_another_project_is_refused(client, project):
+    cursor = (await told_after(client, await new_project(client, "other"))).cursor
+    with pytest.raises(InvalidError, match="of this project"):
+        await told_after(client, project, cursor)
+
+
+@SQLITE_ONLY
+async def test_more_runs_than_a_cursor_knows_are_told_again_and_none_is_missed(client, project):
+    for number in range(103):
+        await new_run(client, project, f"r{number}")
+    first = await told_after(client, project)
+    assert len(first.cursor) < 8 * 1024
+    await new_run(client, project, "new")
+    again = await told_after(client, project, first.cursor)
+    assert len(again.created) == 4
+    assert "new" in again.created

@@ -36,9 +36,9 @@ async def test_a_repeat_gets_the_first_answer_and_changes_nothing(client, run, r
     await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED))
     fields = {**commands(run.project)[rpc], "request_id": "id-1"}
     first = await client.call(rpc, **fields)
-    after = (await run.get(), await run.view(), await client.call("ListRuns", project=run.project))
+    after = (await run.get(), await run.view(), (await client.call("ListRuns", project=run.project)).runs)
     assert await client.call(rpc, **fields) == first
-    assert (await run.get(), await run.view(), await client.call("ListRuns", project=run.project)) == after
+    assert (await run.get(), await run.view(), (await client.call("ListRuns", project=run.project)).runs) == after
 
 
 async def test_an_id_with_another_payload_is_refused(client, run):

@@ -1,4 +1,4 @@
-"""How long the answers to requests are kept: seven days, and at least until the work that they started has ended."""
+"""How long the answers to requests are kept, seven days and until their work has ended; and the old names of runs."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import idempotency as rows
 from turnwright_store.sql.idempotency import RequestKey
+from turnwright_store.sql.run_names import add_name_change, drop_name_changes, names_since
 
 DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS
@@ -109,3 +110,11 @@ def test_an_answer_is_stored_with_the_run_that_its_response_names(core):
     run_once(transaction(core, 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text)
 
     assert core.exec_driver_sql("SELECT request_id, run FROM idempotency").fetchall() == [("id", "made-alias")]
+
+
+def test_names_of_runs_are_forgotten_a_bounded_number_at_a_time(core):
+    for alias, now_ms in (("a", 10), ("b", 20), ("c", 20), ("d", 30)):
+        add_name_change(transaction(core, now_ms), 1, alias)
+    assert names_since(core, 1, 20) == {"b", "c", "d"}
+    assert [drop_name_changes(core, 30, 2) for _ in range(3)] == [2, 1, 0]
+    assert names_since(core, 1, 0) == {"d"}

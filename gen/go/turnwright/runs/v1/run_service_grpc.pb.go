@@ -39,7 +39,7 @@ type RunServiceClient interface {
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
 	// Lists the runs of a project, most recently written first.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
-	// Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+	// Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`.
 	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (RunService_WatchRunsClient, error)
 	// Creates a run without a task.
 	CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error)
@@ -187,7 +187,7 @@ type RunServiceServer interface {
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
 	// Lists the runs of a project, most recently written first.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
-	// Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+	// Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`.
 	WatchRuns(*WatchRunsRequest, RunService_WatchRunsServer) error
 	// Creates a run without a task.
 	CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error)

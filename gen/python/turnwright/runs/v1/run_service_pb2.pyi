@@ -197,23 +197,25 @@ class ListRunsResponse(_message.Message):
 
     RUNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token for the next page; empty on the last page."""
+    cursor: _builtins.str
+    """In the first page: the moment that it shows. A watch after it tells what has happened since the list began."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
-        """The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
-        that none is missed.
-        """
+        """The runs, most recently written first. One that is written while its list is paged comes once more at the end."""
 
     def __init__(
         self,
         *,
         runs: _abc.Iterable[_run_pb2.Run] | None = ...,
         next_page_token: _builtins.str = ...,
+        cursor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -226,16 +228,23 @@ class WatchRunsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PROJECT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
+    after: _builtins.str
+    """`cursor` of the last message that had one, or of a list: the stream begins with what has happened since. If empty, older
+    than 7 days, or from before a backup was restored, it begins with a snapshot. Fails with INVALID_ARGUMENT, reason
+    INVALID_FIELD, if it is no cursor of this project.
+    """
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
+        after: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "project", b"project"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -243,9 +252,9 @@ Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
 
 @_typing.final
 class WatchRunsResponse(_message.Message):
-    """One message about the runs of a project. The stream begins with the parts of a snapshot, an executor's with `hello`
-    before; changes follow in order. If an executor had to restart its own watch of the store, another snapshot comes and
-    replaces everything. After a lost connection, call again to get a new snapshot.
+    """One message about the runs of a project. A snapshot replaces everything that the caller has, and may also come later. After
+    a lost connection, call again with the last cursor. Nothing is queued for a caller that reads slowly, or is away: it is told
+    how each run stands by then (`revision` tells of more changes), of one that came and went at most that its alias is gone.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -255,6 +264,9 @@ class WatchRunsResponse(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.str
+    """Where the caller is after this message, for `after`: opaque, at most 16 KiB. Empty if more of the same moment follows."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it was sent."""
@@ -283,10 +295,11 @@ class WatchRunsResponse(_message.Message):
         snapshot: Global___RunsSnapshot | None = ...,
         changed: Global___RunsChanged | None = ...,
         heartbeat: _heartbeat_pb2.Heartbeat | None = ...,
+        cursor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "event", b"event", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "event", b"event", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "snapshot", "changed", "heartbeat"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
@@ -350,31 +363,37 @@ Global___RunsSnapshot: _TypeAlias = RunsSnapshot  # noqa: Y015
 
 @_typing.final
 class RunsChanged(_message.Message):
-    """Changes among the runs. Apply `removed` before `runs`."""
+    """Changes by alias: a run that was renamed is in `created`, and its old alias in `deleted`. If more than 100 runs changed in
+    the minute before a cursor, some may be told again after it: an overview replaces what the caller has of the run.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RUNS_FIELD_NUMBER: _builtins.int
-    REMOVED_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    UPDATED_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
-        """Runs that are new or have changed, as they are now. Several changes of a run in a short time are combined into the
-        latest; WatchRun reports all changes of one run.
-        """
+    def created(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
+        """Runs that were created, forked, imported or renamed, as they are now. One may have the alias of a run that is gone."""
 
     @_builtins.property
-    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Aliases that no longer name a run, or that name another run, which is then in `runs`."""
+    def updated(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
+        """Runs that have changed, as they are now. WatchRun reports all changes of one run."""
+
+    @_builtins.property
+    def deleted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Aliases that no longer name a run."""
 
     def __init__(
         self,
         *,
-        runs: _abc.Iterable[_run_pb2.RunOverview] | None = ...,
-        removed: _abc.Iterable[_builtins.str] | None = ...,
+        created: _abc.Iterable[_run_pb2.RunOverview] | None = ...,
+        updated: _abc.Iterable[_run_pb2.RunOverview] | None = ...,
+        deleted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed", b"removed", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deleted", b"deleted", "updated", b"updated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -106,7 +106,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchRuns(self, request, context):
-        """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+        """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,7 @@ class RunServiceStub:
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]
     """Lists the runs of a project, most recently written first."""
     WatchRuns: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunsRequest, _run_service_pb2.WatchRunsResponse]
-    """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`."""
+    """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`."""
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]
     """Creates a run without a task."""
     ForkRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ForkRunRequest, _run_service_pb2.ForkRunResponse]
@@ -66,7 +66,7 @@ class RunServiceAsyncStub(RunServiceStub):
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists the runs of a project, most recently written first."""
     WatchRuns: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunsRequest, _run_service_pb2.WatchRunsResponse]  # type: ignore[assignment]
-    """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`."""
+    """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`."""
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]  # type: ignore[assignment]
     """Creates a run without a task."""
     ForkRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ForkRunRequest, _run_service_pb2.ForkRunResponse]  # type: ignore[assignment]
@@ -109,7 +109,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.WatchRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunsResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunsResponse]]:
-        """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`."""
+        """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`."""
 
     @_abc_1.abstractmethod
     def CreateRun(

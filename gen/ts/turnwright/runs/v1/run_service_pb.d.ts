@@ -201,8 +201,7 @@ export declare const ListRunsRequestSchema: GenMessage<ListRunsRequest>;
  */
 export declare type ListRunsResponse = Message<"turnwright.runs.v1.ListRunsResponse"> & {
   /**
-   * The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
-   * that none is missed.
+   * The runs, most recently written first. One that is written while its list is paged comes once more at the end.
    *
    * @generated from field: repeated turnwright.types.v1.Run runs = 1;
    */
@@ -214,6 +213,13 @@ export declare type ListRunsResponse = Message<"turnwright.runs.v1.ListRunsRespo
    * @generated from field: string next_page_token = 15;
    */
   nextPageToken: string;
+
+  /**
+   * In the first page: the moment that it shows. A watch after it tells what has happened since the list began.
+   *
+   * @generated from field: string cursor = 16;
+   */
+  cursor: string;
 };
 
 /**
@@ -234,6 +240,15 @@ export declare type WatchRunsRequest = Message<"turnwright.runs.v1.WatchRunsRequ
    * @generated from field: string project = 1;
    */
   project: string;
+
+  /**
+   * `cursor` of the last message that had one, or of a list: the stream begins with what has happened since. If empty, older
+   * than 7 days, or from before a backup was restored, it begins with a snapshot. Fails with INVALID_ARGUMENT, reason
+   * INVALID_FIELD, if it is no cursor of this project.
+   *
+   * @generated from field: string after = 3;
+   */
+  after: string;
 };
 
 /**
@@ -243,9 +258,9 @@ export declare type WatchRunsRequest = Message<"turnwright.runs.v1.WatchRunsRequ
 export declare const WatchRunsRequestSchema: GenMessage<WatchRunsRequest>;
 
 /**
- * One message about the runs of a project. The stream begins with the parts of a snapshot, an executor's with `hello`
- * before; changes follow in order. If an executor had to restart its own watch of the store, another snapshot comes and
- * replaces everything. After a lost connection, call again to get a new snapshot.
+ * One message about the runs of a project. A snapshot replaces everything that the caller has, and may also come later. After
+ * a lost connection, call again with the last cursor. Nothing is queued for a caller that reads slowly, or is away: it is told
+ * how each run stands by then (`revision` tells of more changes), of one that came and went at most that its alias is gone.
  *
  * @generated from message turnwright.runs.v1.WatchRunsResponse
  */
@@ -295,6 +310,13 @@ export declare type WatchRunsResponse = Message<"turnwright.runs.v1.WatchRunsRes
     value: Heartbeat;
     case: "heartbeat";
   } | { case: undefined; value?: undefined };
+
+  /**
+   * Where the caller is after this message, for `after`: opaque, at most 16 KiB. Empty if more of the same moment follows.
+   *
+   * @generated from field: string cursor = 6;
+   */
+  cursor: string;
 };
 
 /**
@@ -358,25 +380,32 @@ export declare type RunsSnapshot = Message<"turnwright.runs.v1.RunsSnapshot"> & 
 export declare const RunsSnapshotSchema: GenMessage<RunsSnapshot>;
 
 /**
- * Changes among the runs. Apply `removed` before `runs`.
+ * Changes by alias: a run that was renamed is in `created`, and its old alias in `deleted`. If more than 100 runs changed in
+ * the minute before a cursor, some may be told again after it: an overview replaces what the caller has of the run.
  *
  * @generated from message turnwright.runs.v1.RunsChanged
  */
 export declare type RunsChanged = Message<"turnwright.runs.v1.RunsChanged"> & {
   /**
-   * Runs that are new or have changed, as they are now. Several changes of a run in a short time are combined into the
-   * latest; WatchRun reports all changes of one run.
+   * Runs that were created, forked, imported or renamed, as they are now. One may have the alias of a run that is gone.
    *
-   * @generated from field: repeated turnwright.types.v1.RunOverview runs = 1;
+   * @generated from field: repeated turnwright.types.v1.RunOverview created = 1;
    */
-  runs: RunOverview[];
+  created: RunOverview[];
 
   /**
-   * Aliases that no longer name a run, or that name another run, which is then in `runs`.
+   * Runs that have changed, as they are now. WatchRun reports all changes of one run.
    *
-   * @generated from field: repeated string removed = 2;
+   * @generated from field: repeated turnwright.types.v1.RunOverview updated = 2;
    */
-  removed: string[];
+  updated: RunOverview[];
+
+  /**
+   * Aliases that no longer name a run.
+   *
+   * @generated from field: repeated string deleted = 3;
+   */
+  deleted: string[];
 };
 
 /**
@@ -877,7 +906,7 @@ export declare const RunService: GenService<{
     output: typeof ListRunsResponseSchema;
   },
   /**
-   * Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+   * Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`.
    *
    * @generated from rpc turnwright.runs.v1.RunService.WatchRuns
    */
