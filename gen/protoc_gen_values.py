@@ -28,7 +28,7 @@ VALUES = {
     "store": """
         SetEntry AppendEntry RemoveEntry CopyEntry MoveEntry EntryWrite LoopEnd NextTurn EndTurnRequest EndTurnResponse
         WriteEntriesRequest WriteEntriesResponse WatchChangesRequest WatchChangesResponse
-        ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse LineRange
+        ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse
     """.split(),
     "assembler": """
         AssembleRequest UnfitPiece PacketReport AssembleResponse CheckBudgetResponse

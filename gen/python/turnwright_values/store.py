@@ -375,18 +375,6 @@ class GetLeaseResponse(Struct, frozen=True):
     """Identity of the executor that holds the lease; empty: nobody does."""
     address: str = ""
     """Address at which other executors reach the owner; empty if there is none."""
-    expires_in_ms: int = 0
-    """Time until the lease expires. Absent: nobody holds it."""
     run_status: int = 0
     """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
-
-
-class LineRange(Struct, frozen=True):
-    """Selects lines of a body."""
-
-    line: int = 0
-    """1-based number of the first line; negative numbers count from the end, -1 is the last line. 0: the first
-    line."""
-    limit: int = 0
-    """Maximum number of lines; 0: all that follow."""
 

@@ -323,10 +323,9 @@ def get_lease(connection: Connection, caller: Caller, address: RunRef) -> GetLea
     """The current owner of a run; an expired lease has none."""
     check_min_tier(caller, Tier.SYSTEM, "GetLease")
     run = get_run(connection, address.project, address.run)
-    left_ms = run.lease_expires_ms - lease_rows.read_now(connection) if run.lease_owner else 0
-    if left_ms <= 0:
-        return GetLeaseResponse("", "", 0, run.run.status)
-    return GetLeaseResponse(run.lease_owner, run.lease_address, left_ms, run.run.status)
+    if not run.lease_owner or run.lease_expires_ms <= lease_rows.read_now(connection):
+        return GetLeaseResponse("", "", run.run.status)
+    return GetLeaseResponse(run.lease_owner, run.lease_address, run.run.status)
 
 
 def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) -> None:

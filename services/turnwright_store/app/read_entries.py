@@ -1,7 +1,7 @@
-"""Reading entries by path: whole or some lines, current or past.
+"""Reading entries by path, current or past.
 
-Packets are not stored as entries; they can be read under the paths that they would have. Source: rows RU197, RU199,
-RU273; C22; the specification's partial read.
+Packets are not stored as entries; they can be read under the paths that they would have. Source: rows RU197, RU199;
+C22.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.store import LineRange
 from turnwright_values.types import Entry, State, Tier, Visibility
 
 from turnwright_core.checks import check_count, over_limit
 from turnwright_core.limits import PAGE_SIZE_MAX
-from turnwright_core.text import LineSlice, slice_lines
 from turnwright_store.app.history import NUMBER_MAX, At, RunSnapshot, run_at
 from turnwright_store.app.packets import packet_messages
 from turnwright_store.app.read_view import ENTRY_BYTES, message_batches
@@ -52,18 +50,10 @@ class PathsQuery(Struct, frozen=True):
 
     paths: tuple[str, ...]
     bodies: bool = True
-    lines: LineRange | None = None
     at: At | None = None
 
 
-class ReadEntry(Struct, frozen=True):
-    """An entry, with the lines that its body contains if some were requested."""
-
-    entry: Entry
-    lines: LineSlice | None
-
-
-def get_entries(connection: Connection, rules: StoreRules, address: RunRef, query: PathsQuery) -> list[ReadEntry]:
+def get_entries(connection: Connection, rules: StoreRules, address: RunRef, query: PathsQuery) -> list[Entry]:
     """Entries by path, in the order of the request; paths that the run does not see are left out.
 
     Raises LIMIT_EXCEEDED if they do not fit into one message, CURSOR_FOREIGN, TURN_NOT_FOUND.
@@ -72,11 +62,11 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, quer
     run = get_run_head(connection, address.project, address.run)
     then = run_at(connection, run, rules.incarnation, query.at)
     times = Counter(query.paths)
-    got: dict[str, ReadEntry] = {}
+    got: dict[str, Entry] = {}
     total = 0
     for entry in _load(connection, then, list(times), query):
-        one = got[entry.path] = _cut(entry, query)
-        texts = len(one.entry.body.encode()) + len(entry.attributes_json.encode()) + len(entry.record)
+        got[entry.path] = entry
+        texts = len(entry.body.encode()) + len(entry.attributes_json.encode()) + len(entry.record)
         # A path that is requested several times is returned as often.
         total += times[entry.path] * (ENTRY_BYTES + 3 * len(entry.path) + texts)
         if total > ANSWER_BYTES_MAX:
@@ -114,8 +104,8 @@ def read_entry(
 
 
 def _load(connection: Connection, then: RunSnapshot, paths: list[str], query: PathsQuery) -> Iterator[Entry]:
-    """The entries at these paths, in batches: of long bodies perhaps only a few lines are requested."""
-    wanted = Wanted(bodies=query.bodies or query.lines is not None)
+    """The entries at these paths, in batches."""
+    wanted = Wanted(bodies=query.bodies)
     loaded: dict[int, VersionContent] = {}
     if then.moment is None and query.bodies and len(paths) <= FEW_PATHS:
         found, loaded = find_rows_with_content(connection, then.run.id, paths)
@@ -126,13 +116,6 @@ def _load(connection: Connection, then: RunSnapshot, paths: list[str], query: Pa
     for path in paths:
         if path not in found and (entry := _packet_entry(connection, then, path)):
             yield entry if wanted.bodies else replace(entry, body="")
-
-
-def _cut(entry: Entry, query: PathsQuery) -> ReadEntry:
-    if not query.lines:
-        return ReadEntry(entry, None)
-    lines = slice_lines(entry.body, query.lines.line or None, query.lines.limit or None)
-    return ReadEntry(replace(entry, body=lines.text if query.bodies else ""), replace(lines, text=""))
 
 
 def _packet_entry(connection: Connection, then: RunSnapshot, path: str) -> Entry | None:

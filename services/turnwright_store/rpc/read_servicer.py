@@ -8,11 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 from turnwright.store.v1 import read_pb2
-from turnwright_values.store import LineRange, WatchChangesRequest, WatchChangesResponse
+from turnwright_values.store import WatchChangesRequest, WatchChangesResponse
 from turnwright_values.types import ViewFilter
 
 from turnwright_core.checks import invalid
-from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
@@ -52,20 +51,6 @@ def at_of(request: Any) -> At | None:
     raise invalid("at", "Set `cursor`, `turn` or `packet_of_turn` of the moment.")
 
 
-def lines_of(request: read_pb2.GetEntriesRequest) -> LineRange | None:
-    """The lines that a request asks for; None: whole bodies."""
-    if not request.HasField("lines"):
-        return None
-    return LineRange(request.lines.line, request.lines.limit)
-
-
-def span_of(lines: LineSlice) -> read_pb2.LineSpan:
-    """Which lines an answer holds; zeros for none."""
-    if lines.last < lines.first:
-        return read_pb2.LineSpan(total=lines.total)
-    return read_pb2.LineSpan(first=lines.first, last=lines.last, total=lines.total)
-
-
 class ReadRpcs(Calls):
     """Rpcs of read.proto."""
 
@@ -93,14 +78,11 @@ class ReadRpcs(Calls):
             schemes = None
 
     async def GetEntries(self, request: read_pb2.GetEntriesRequest, _context: Any) -> read_pb2.GetEntriesResponse:
-        query = PathsQuery(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
+        query = PathsQuery(tuple(request.paths), not request.without_bodies, at_of(request))
         address = address_of(request)
         read = partial(get_entries, rules=self._rules, address=address, query=query)
         got = await self._database.read(read)
-        return read_pb2.GetEntriesResponse(
-            entries=[entry_wire.entry_to_pb(one.entry) for one in got],
-            spans=[span_of(one.lines) for one in got if one.lines],
-        )
+        return read_pb2.GetEntriesResponse(entries=map(entry_wire.entry_to_pb, got))
 
     def _stamped(self, change: WatchChangesResponse) -> WatchChangesResponse:
         return replace(change, send_ms=self._service.clock_ms())

@@ -496,7 +496,6 @@ class GetLeaseResponse(_message.Message):
 
     OWNER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
-    EXPIRES_IN_FIELD_NUMBER: _builtins.int
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """Identity of the executor that holds the lease; empty: nobody does."""
@@ -504,21 +503,16 @@ class GetLeaseResponse(_message.Message):
     """Address at which other executors reach the owner; empty if there is none."""
     run_status: _builtins.int
     """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
-    @_builtins.property
-    def expires_in(self) -> _duration_pb2.Duration:
-        """Time until the lease expires. Absent: nobody holds it."""
-
     def __init__(
         self,
         *,
         owner: _builtins.str = ...,
         address: _builtins.str = ...,
-        expires_in: _duration_pb2.Duration | None = ...,
         run_status: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_in", b"expires_in"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "expires_in", b"expires_in", "owner", b"owner", "run_status", b"run_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "owner", b"owner", "run_status", b"run_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

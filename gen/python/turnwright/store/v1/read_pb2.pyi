@@ -28,62 +28,6 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class LineRange(_message.Message):
-    """Selects lines of a body."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LINE_FIELD_NUMBER: _builtins.int
-    LIMIT_FIELD_NUMBER: _builtins.int
-    line: _builtins.int
-    """1-based number of the first line; negative numbers count from the end, -1 is the last line. 0: the first line."""
-    limit: _builtins.int
-    """Maximum number of lines; 0: all that follow."""
-    def __init__(
-        self,
-        *,
-        line: _builtins.int = ...,
-        limit: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "line", b"line"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
-
-@_typing.final
-class LineSpan(_message.Message):
-    """The lines of a body that an answer contains."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FIRST_FIELD_NUMBER: _builtins.int
-    LAST_FIELD_NUMBER: _builtins.int
-    TOTAL_FIELD_NUMBER: _builtins.int
-    first: _builtins.int
-    """1-based number of the first line in the answer; 0 if there are none."""
-    last: _builtins.int
-    """1-based number of the last line in the answer; 0 if there are none."""
-    total: _builtins.int
-    """Number of lines in the whole body."""
-    def __init__(
-        self,
-        *,
-        first: _builtins.int = ...,
-        last: _builtins.int = ...,
-        total: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "total", b"total"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___LineSpan: _TypeAlias = LineSpan  # noqa: Y015
-
-@_typing.final
 class ReadViewRequest(_message.Message):
     """Reads a run's view."""
 
@@ -217,7 +161,6 @@ class GetEntriesRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
     WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
-    LINES_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -230,10 +173,6 @@ class GetEntriesRequest(_message.Message):
         """Exact paths; at most 1000."""
 
     @_builtins.property
-    def lines(self) -> Global___LineRange:
-        """Return only these lines of each body. Absent: whole bodies."""
-
-    @_builtins.property
     def at(self) -> _cursor_pb2.Moment:
         """Return the entries as of this moment. Absent: as they are now."""
 
@@ -244,21 +183,15 @@ class GetEntriesRequest(_message.Message):
         run: _builtins.str = ...,
         paths: _abc.Iterable[_builtins.str] | None = ...,
         without_bodies: _builtins.bool = ...,
-        lines: Global___LineRange | None = ...,
         at: _cursor_pb2.Moment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "_lines", b"_lines", "at", b"at", "lines", b"lines"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "_lines", b"_lines", "at", b"at", "lines", b"lines", "paths", b"paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "paths", b"paths", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
     _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
-    _WhichOneofReturnType__lines: _TypeAlias = _typing.Literal["lines"]  # noqa: Y015
-    _WhichOneofArgType__lines: _TypeAlias = _typing.Literal["_lines", b"_lines"]  # noqa: Y015
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__lines) -> _WhichOneofReturnType__lines | None: ...
 
 Global___GetEntriesRequest: _TypeAlias = GetEntriesRequest  # noqa: Y015
 
@@ -269,24 +202,18 @@ class GetEntriesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ENTRIES_FIELD_NUMBER: _builtins.int
-    SPANS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
         """The entries, in the order of the request. The packet of turn N can be read as `system://N` and `user://N`."""
-
-    @_builtins.property
-    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineSpan]:
-        """The lines that each body contains, in the same order; empty unless `lines` was given."""
 
     def __init__(
         self,
         *,
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
-        spans: _abc.Iterable[Global___LineSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "spans", b"spans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

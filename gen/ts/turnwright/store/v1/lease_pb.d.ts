@@ -513,16 +513,9 @@ export declare type GetLeaseResponse = Message<"turnwright.store.v1.GetLeaseResp
   address: string;
 
   /**
-   * Time until the lease expires. Absent: nobody holds it.
-   *
-   * @generated from field: google.protobuf.Duration expires_in = 3;
-   */
-  expiresIn?: Duration | undefined;
-
-  /**
    * Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon.
    *
-   * @generated from field: int32 run_status = 4;
+   * @generated from field: int32 run_status = 3;
    */
   runStatus: number;
 };

@@ -20,67 +20,6 @@ import type { Plan } from "../../types/v1/plan_pb.js";
 export declare const file_turnwright_store_v1_read: GenFile;
 
 /**
- * Selects lines of a body.
- *
- * @generated from message turnwright.store.v1.LineRange
- */
-export declare type LineRange = Message<"turnwright.store.v1.LineRange"> & {
-  /**
-   * 1-based number of the first line; negative numbers count from the end, -1 is the last line. 0: the first line.
-   *
-   * @generated from field: int32 line = 1;
-   */
-  line: number;
-
-  /**
-   * Maximum number of lines; 0: all that follow.
-   *
-   * @generated from field: uint32 limit = 2;
-   */
-  limit: number;
-};
-
-/**
- * Describes the message turnwright.store.v1.LineRange.
- * Use `create(LineRangeSchema)` to create a new message.
- */
-export declare const LineRangeSchema: GenMessage<LineRange>;
-
-/**
- * The lines of a body that an answer contains.
- *
- * @generated from message turnwright.store.v1.LineSpan
- */
-export declare type LineSpan = Message<"turnwright.store.v1.LineSpan"> & {
-  /**
-   * 1-based number of the first line in the answer; 0 if there are none.
-   *
-   * @generated from field: uint32 first = 1;
-   */
-  first: number;
-
-  /**
-   * 1-based number of the last line in the answer; 0 if there are none.
-   *
-   * @generated from field: uint32 last = 2;
-   */
-  last: number;
-
-  /**
-   * Number of lines in the whole body.
-   *
-   * @generated from field: uint32 total = 3;
-   */
-  total: number;
-};
-
-/**
- * Describes the message turnwright.store.v1.LineSpan.
- * Use `create(LineSpanSchema)` to create a new message.
- */
-export declare const LineSpanSchema: GenMessage<LineSpan>;
-
-/**
  * Reads a run's view.
  *
  * @generated from message turnwright.store.v1.ReadViewRequest
@@ -240,16 +179,9 @@ export declare type GetEntriesRequest = Message<"turnwright.store.v1.GetEntriesR
   withoutBodies: boolean;
 
   /**
-   * Return only these lines of each body. Absent: whole bodies.
-   *
-   * @generated from field: optional turnwright.store.v1.LineRange lines = 5;
-   */
-  lines?: LineRange | undefined;
-
-  /**
    * Return the entries as of this moment. Absent: as they are now.
    *
-   * @generated from field: optional turnwright.types.v1.Moment at = 6;
+   * @generated from field: optional turnwright.types.v1.Moment at = 5;
    */
   at?: Moment | undefined;
 };
@@ -272,13 +204,6 @@ export declare type GetEntriesResponse = Message<"turnwright.store.v1.GetEntries
    * @generated from field: repeated turnwright.types.v1.Entry entries = 1;
    */
   entries: Entry[];
-
-  /**
-   * The lines that each body contains, in the same order; empty unless `lines` was given.
-   *
-   * @generated from field: repeated turnwright.store.v1.LineSpan spans = 2;
-   */
-  spans: LineSpan[];
 };
 
 /**
