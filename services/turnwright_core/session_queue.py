@@ -16,6 +16,9 @@ EDIT_SCHEME: Final = "command"
 """Scheme of the entries that are waiting edits."""
 
 DRAFT: Final = "draft://main"
+"""The entry of the draft; its attributes say what it would take of the context window."""
+TOKENS: Final = "tokens"
+WINDOW_TOKENS: Final = "window_tokens"
 """Path of a run's draft."""
 
 QUEUE_LISTED_MAX: Final = 200

@@ -7,6 +7,7 @@ in parts and replace everything at the last one. Heartbeats and progress change 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2
@@ -61,8 +62,12 @@ class RunView(Struct):
     held: WatchedPlans[plan_pb2.Plan, list[plan_pb2.PlanItem]] = field(default_factory=WatchedPlans)
     state: session_pb2.SessionState.ValueType = session_pb2.SESSION_STATE_UNSPECIFIED
     """What the run is doing."""
+    compression: session_pb2.HistoryCompression | None = None
+    """That the history is being compressed."""
     draft: str | None = None
     """The draft of the next message."""
+    draft_usage: session_pb2.DraftUsage | None = None
+    """What the draft would take of the context window."""
     queue: list[session_command_pb2.QueuedCommand] = field(default_factory=list)
     """What waits, the next one first."""
     pause_reasons: list[session_event_pb2.PauseReason] = field(default_factory=list)
@@ -93,7 +98,7 @@ class RunView(Struct):
 
     def _state(self) -> tuple[object, ...]:
         plans = list(self.held.plans.items()), self.held.legacy
-        session = self.state, self.draft, self.queue, self.pause_reasons
+        session = self.state, self.compression, self.draft, self.draft_usage, self.queue, self.pause_reasons
         return self.run, session, self.entries, self.proposals, self.partial, plans
 
     def apply(self, event: Event) -> None:
@@ -146,9 +151,12 @@ class RunView(Struct):
             case "queue_updated":
                 self.queue = list(event.queue_updated.commands)
             case "draft_updated":
-                self.draft = event.draft_updated.text if event.draft_updated.HasField("text") else None
+                self.draft, self.draft_usage = _given(event.draft_updated, "text", "usage")
             case "runtime_updated":
-                self.state = event.runtime_updated.state
+                self.state, [self.compression] = (
+                    event.runtime_updated.state,
+                    _given(event.runtime_updated, "compression"),
+                )
                 if self.state != session_pb2.SESSION_STATE_PAUSED:
                     self.pause_reasons = []
             case "pause_required":
@@ -172,7 +180,7 @@ class RunView(Struct):
         last = parts[-1]
         self._take(last.run)
         self.state = last.state
-        self.draft = last.draft if last.HasField("draft") else None
+        self.draft, self.draft_usage, self.compression = _given(last, "draft", "draft_usage", "compression")
         self.queue, self.pause_reasons = list(last.queue), list(last.pause_reasons)
         self.entries = {entry.path: entry for part in parts for entry in part.entries}
         for piece in (piece for part in parts for piece in part.bodies):
@@ -206,6 +214,11 @@ class RunView(Struct):
 
     def timeline(self) -> list[entry_pb2.Entry]:
         return sorted(self.entries.values(), key=lambda entry: entry.position)
+
+
+def _given(message: Any, *fields: str) -> list[Any]:
+    """Fields of a message; None for one that is absent."""
+    return [getattr(message, field) if message.HasField(field) else None for field in fields]
 
 
 def pieces_of(entry: entry_pb2.Entry) -> tuple[entry_pb2.Entry, list[event_pb2.OutputAppended]]:

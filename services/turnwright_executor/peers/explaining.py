@@ -21,7 +21,7 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, EXPLAINED_PIECES_DEFA
 from turnwright_core.runs import COMPLETED, QUEUED
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
-from turnwright_core.wire.runs import loop_from_pb, model_from_pb, turn_from_pb
+from turnwright_core.wire.runs import loop_from_pb, model_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.peers.assembler import assemble_call
@@ -108,12 +108,8 @@ class RecordedPackets:
                 return model_from_pb(model)
         return None
 
-    async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
-        request = turn_service_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
-        return [turn_from_pb(turn) for turn in (await self._store.call(self._turn_rows.ListTurns, request)).turns]
-
     async def _turn(self, address: RunAddress, number: int) -> Turn:
-        found = await self._turns(address, [number]) if number else []
+        found = await self._ledger.get_turns(address, [number]) if number else []
         if not found:
             message = f"{address.run} has no turn {number}, or the run that had it was removed."
             raise fault(Reason.TURN_NOT_FOUND, message, run=address.run, turn=number)
@@ -122,7 +118,7 @@ class RecordedPackets:
     async def _calibration(self, address: RunAddress, latest: Turn) -> float:
         """Of the latest ended turn of a loop, which is the latest turn or the one before; 0: unknown."""
         if latest.result is None and latest.number > 1:
-            before = await self._turns(address, [latest.number - 1])
+            before = await self._ledger.get_turns(address, [latest.number - 1])
             latest = next((turn for turn in before if turn.loop == latest.loop), latest)
         return rate_after(latest.result).calibration if latest.result else 0.0
 

@@ -25,7 +25,7 @@ from turnwright_values.store import (
     WatchChangesRequest,
     WatchChangesResponse,
 )
-from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, ViewFilter
+from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, Turn, ViewFilter
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import (
@@ -38,6 +38,7 @@ from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb, lease
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, hit_from_pb
 from turnwright_core.wire.runs import (
     run_from_pb,
+    turn_from_pb,
 )
 from turnwright_core.wire.session_queue import queued_command_from_pb
 from turnwright_core.wire.times import span_to_pb
@@ -271,6 +272,10 @@ class StoreLedger(StorePlans):
         answer = await self._call(self._runs.GetRun, request)
         self._schemes.update(answer)
         return run_from_pb(answer.run)
+
+    async def get_turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
+        request = turn_service_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
+        return [turn_from_pb(turn) for turn in (await self._call(self._turns.ListTurns, request)).turns]
 
     async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
         request = session_service_pb2.ListCommandsRequest(project=address.project, run=address.run)

@@ -18,7 +18,7 @@ from turnwright_values.store import (
     WatchChangesResponse,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, ViewFilter
+from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, Turn, ViewFilter
 
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
@@ -151,6 +151,9 @@ class Ledger(Protocol):
         """The change feed of a run's timeline, as `read_timeline`, with whole plans, until the caller closes it."""
 
     async def get_run(self, address: RunAddress) -> Run: ...
+
+    async def get_turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
+        """Turns of a run by their numbers, those that there are."""
 
     async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
         """What waits in the queue of a run, the next one first."""

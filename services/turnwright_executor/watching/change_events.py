@@ -16,7 +16,7 @@ from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2, session_pb2
 from turnwright_values.store import WatchChangesResponse
-from turnwright_values.types import Entry, Loop, State, Turn
+from turnwright_values.types import Entry, Loop, SessionState, State, Turn
 
 from turnwright_core.events import is_rewind
 from turnwright_core.limits import CHUNK_BYTES
@@ -31,7 +31,7 @@ from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
 from turnwright_executor.watching.plans import ReadPart, read_plan
 from turnwright_executor.watching.replies import entry_in_parts
-from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
+from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold, draft_usage
 
 # Growing bodies as events: only the appended piece is sent, never the whole body again.
 #
@@ -132,15 +132,22 @@ class ChangeEvents:
             self._publish_broken_stream(changes.turns, ended)
         for turn in sorted(changes.turns, key=lambda turn: turn.number):
             self._publish(events.turn_moved(turn))
+            known.take_turns([turn])
         await self._publish_entries(entries)
         await self._publish_session(changes, run)
-        if (state := known.state_now(run)) is not known.state:
-            number = session_pb2.SessionState.ValueType(int(state))
-            self._publish(WatchRunResponse(runtime_updated=event_pb2.RuntimeUpdated(state=number)))
+        self.publish_runtime(known.state_now(run))
         if (reasons := known.reasons_now((run or known.run).turn)) != known.view.pause_reasons:
             self._publish(WatchRunResponse(pause_required=session_event_pb2.PauseRequired(reasons=reasons)))
         if run:
             self._publish_run(run, changes.loops)
+
+    def publish_runtime(self, state: SessionState) -> None:
+        """Publish what the run is doing, if that has changed."""
+        compression = self._known.compression_now()
+        if state is not self._known.state or compression != self._known.view.compression:
+            number = session_pb2.SessionState.ValueType(int(state))
+            update = event_pb2.RuntimeUpdated(state=number, compression=compression)
+            self._publish(WatchRunResponse(runtime_updated=update))
 
     def _publish(self, event: WatchRunResponse) -> None:
         self._known.view.apply(event)
@@ -221,10 +228,11 @@ class ChangeEvents:
         known = self._known
         if run and run.settings != known.run.settings:
             self._publish(WatchRunResponse(thread_updated=session_event_pb2.ThreadUpdated(settings=run.settings)))
-        drafts = [entry.body for entry in changes.entries if entry.path == DRAFT]
-        for draft in (*drafts, None) if DRAFT in changes.removed_paths else drafts:
-            if draft != known.view.draft:
-                self._publish(WatchRunResponse(draft_updated=session_event_pb2.DraftUpdated(text=draft)))
+        drafts = [(entry.body, draft_usage(entry)) for entry in changes.entries if entry.path == DRAFT]
+        for draft in (*drafts, (None, None)) if DRAFT in changes.removed_paths else drafts:
+            if draft != (known.view.draft, known.view.draft_usage):
+                update = session_event_pb2.DraftUpdated(text=draft[0], usage=draft[1])
+                self._publish(WatchRunResponse(draft_updated=update))
         known.take_loops(changes.loops)
         for entry in changes.entries:
             if entry.scheme == EDIT_SCHEME:

@@ -39,7 +39,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.publishing import Activity, StreamEvent, StreamGrew
+from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEvent, StreamGrew
 from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
 from turnwright_executor.watching.plans import plan_teller, read_plan
@@ -123,8 +123,11 @@ class RunHub(Tail):
         queue = await self._ledger.list_commands(self.address) if waits else ()
         listed = await self._ledger.list_plans(self.address) if any(one.scheme == PLANS for one in entries) else ()
         plans = [await read_plan(plan, self._change_events.read_body) for plan in listed]
+        # Only such a run asks for summaries.
+        asks = run.status == RUNNING and run.loop is not None and run.loop.settings.summaries
+        turns = await self._ledger.get_turns(self.address, [run.turn]) if asks else ()
         self._cursor = cursor
-        self._known.load(run_to_pb(run), entries, queue, plans)
+        self._known.load(run_to_pb(run), entries, queue, plans, turns)
 
     def end(self, cause: Exception | None = None) -> None:
         super().end(cause)
@@ -174,6 +177,8 @@ class RunHub(Tail):
         self._known.stream(turn, event)
         in_parts = events.stream_grew(turn, event.parts) if isinstance(event, StreamGrew) else None
         self._append(events.stream_moved(turn, event), in_parts)
+        if isinstance(event, StreamBegan | StreamBroke):
+            self._change_events.publish_runtime(self.state)
         self.wake()
 
     @property

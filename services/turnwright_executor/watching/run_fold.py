@@ -11,7 +11,7 @@ from msgspec import Struct, field, json
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, entry_pb2, run_pb2, session_command_pb2, session_pb2
-from turnwright_values.types import Cursor, Entry, Loop, QueuedCommand, SessionState, State
+from turnwright_values.types import Cursor, Entry, Loop, QueuedCommand, RequestKind, SessionState, State, Turn
 
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.chat.timeline import kind_of
@@ -20,7 +20,15 @@ from turnwright_core.limits import CHUNK_BYTES, TARGET_CHARS_MAX
 from turnwright_core.plans.plan import part_of
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import Wait, session_state
-from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedEdit, merge_queue, queued_loop
+from turnwright_core.session_queue import (
+    DRAFT,
+    EDIT_SCHEME,
+    TOKENS,
+    WINDOW_TOKENS,
+    QueuedEdit,
+    merge_queue,
+    queued_loop,
+)
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
@@ -36,6 +44,7 @@ from turnwright_executor.watching.replies import entry_in_parts
 # Why a run is paused: what its commands wait for, and what a rule has denied. Source: row RE06.
 
 _PauseReason = session_event_pb2.PauseReason
+_Compression = session_pb2.HistoryCompression
 _RULES: Final[Mapping[str | None, _PauseReason.Rule.ValueType]] = {
     "files": _PauseReason.RULE_FILES,
     "command": _PauseReason.RULE_COMMAND,
@@ -119,6 +128,8 @@ class RunFold(Struct):
     """The loops that have not begun, by sequence."""
     _edits: dict[str, tuple[int, QueuedEdit]] = field(default_factory=dict)
     """Edits that wait, by path, with their positions."""
+    _compacting: int = 0
+    """Number of the open turn in which a summary is asked for; 0: none is."""
 
     @property
     def entries(self) -> Mapping[str, entry_pb2.Entry]:
@@ -140,8 +151,12 @@ class RunFold(Struct):
         entries: Iterable[Entry],
         queue: Iterable[QueuedCommand] = (),
         plans: Iterable[FedPlan] = (),
+        turns: Iterable[Turn] = (),
     ) -> None:
-        """Replace the state by what the store has now; a message that still streams is kept."""
+        """Replace the state by what the store has now; a message that still streams is kept.
+
+        `turns` has the latest one if a summary may be asked for in it.
+        """
         partial = self.view.partial
         streams = partial is not None and run.status == RUNNING and run.turn == partial.turn
         self.view = view = RunView(run, partial=partial if streams else None)
@@ -149,7 +164,7 @@ class RunFold(Struct):
         self.plans.entries, self.plans.known = view.entries, {one.value.plan_id: one for one in plans}
         for entry in entries:
             if entry.path == DRAFT:
-                view.draft = entry.body
+                view.draft, view.draft_usage = entry.body, draft_usage(entry)
             elif entry.scheme == EDIT_SCHEME:
                 self.take_edit(entry)
             else:
@@ -157,6 +172,9 @@ class RunFold(Struct):
         self.take_queue(queue)
         view.queue = self.queue_now()
         view.state = session_pb2.SessionState.ValueType(int(self.state_now()))
+        self._compacting = 0
+        self.take_turns(turns)
+        view.compression = self.compression_now()
         view.pause_reasons = self.reasons_now(run.turn)
 
     def _keep(self, entry: Entry) -> None:
@@ -174,6 +192,23 @@ class RunFold(Struct):
         prefix = f"log://turn_{run.turn}/"
         waits = {wait for path, wait in self._waits.items() if path.startswith(prefix)}
         return session_state(run.loop.status, run.loop.reason, run.loops_queued, waits)
+
+    def compression_now(self) -> session_pb2.HistoryCompression | None:
+        """How the history is being compressed by now, told or not."""
+        if not self._compacting:
+            return None
+        phase = _Compression.PHASE_ASKING
+        if f"assistant://{self._compacting}" in self.entries:
+            phase = _Compression.PHASE_STORED
+        elif self.view.partial and self.view.partial.turn == self._compacting:
+            phase = _Compression.PHASE_WRITING
+        return _Compression(phase=phase, reason=_Compression.REASON_WINDOW, turn=self._compacting)
+
+    def take_turns(self, turns: Iterable[Turn]) -> None:
+        """Note whether a summary is asked for in the open turn."""
+        for turn in turns:
+            is_asked = turn.result is None and turn.request.kind is RequestKind.COMPACTION
+            self._compacting = turn.number if is_asked else 0
 
     def reasons_now(self, turn: int) -> list[session_event_pb2.PauseReason]:
         """Why the run is paused, as far as it is told to be; in the order of the commands of its latest turn."""
@@ -308,8 +343,7 @@ class RunFold(Struct):
         last.last, last.state = True, view.state
         if plans.HasField("legacy_plan"):
             last.legacy_plan.CopyFrom(plans.legacy_plan)
-        if view.draft is not None:
-            last.draft = view.draft
+        last.MergeFrom(event_pb2.Snapshot(draft=view.draft, draft_usage=view.draft_usage, compression=view.compression))
         last.queue.extend(view.queue)
         last.pause_reasons.extend(view.pause_reasons)
         last.proposals.extend(view.proposals.values())
@@ -317,6 +351,12 @@ class RunFold(Struct):
         for message in messages:
             set_now(message.time)
         return messages
+
+
+def draft_usage(draft: Entry) -> session_pb2.DraftUsage:
+    """What a draft would take, as its entry says; nothing where an earlier release wrote it."""
+    about = draft.attributes
+    return session_pb2.DraftUsage(tokens=about.get(TOKENS, 0), window_tokens=about.get(WINDOW_TOKENS, 0))
 
 
 def set_now(field: Timestamp) -> None:

@@ -355,7 +355,7 @@ def _check_size(
     most = tokens_of(size_bytes, rules.token_divisor)
     if most <= _ALWAYS_TOKENS:
         return
-    window = window or _context_window(tx.connection, run)
+    window = window or context_window(tx.connection, run)
     if window and most >= window:
         others = sum(len(entry.body) for entry in load_entries(tx.connection, run, kept, Wanted()))
         tokens = tokens_of(others + len(text), rules.token_divisor)
@@ -363,7 +363,7 @@ def _check_size(
             raise _over_limit(window, tokens, "tokens", f"a packet of this run has {window} for everything")
 
 
-def _context_window(connection: Connection, run: RunHead) -> int:
+def context_window(connection: Connection, run: RunHead) -> int:
     """The context window of the run's model, or the run's own limit if that is smaller; 0: unknown."""
     seen = get_run(connection, run.project, run.alias)
     model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)

@@ -8,6 +8,7 @@ Source: architecture 7; rows RS06, RS07, RC01, RC02, RC06-RC12; decision C48.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import ceil
 from typing import Any, Final
 
 from msgspec import Struct
@@ -32,13 +33,16 @@ from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.session import Wait
-from turnwright_core.session_queue import DRAFT
+from turnwright_core.session_queue import DRAFT, TOKENS, WINDOW_TOKENS
+from turnwright_core.text import count_tokens
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
+from turnwright_store.app.plans import context_window
 from turnwright_store.app.proposals import Resolution, question_error, resolve_proposal, waiting_questions
 from turnwright_store.app.registry import session_state_of
 from turnwright_store.app.session_commands import content_of, kind_of, patch_of, preview_of
@@ -50,6 +54,7 @@ from turnwright_store.domain.user_content import UserContent
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.sessions import waiting_commands
+from turnwright_store.sql.turns import find_turn
 from turnwright_store.sql.views import find_entry_rows
 
 DRAFT_BYTES_MAX: Final = 64 * 1024
@@ -290,10 +295,20 @@ def _set_draft(command: pb.SetDraft, at: _Session) -> None:
     check_bytes("text", command.text, DRAFT_BYTES_MAX)
     change: SetEntry | RemoveEntry = RemoveEntry()
     if command.text:
-        change = SetEntry(command.text, "{}", Visibility.ARCHIVED, state=State.RESOLVED)
+        usage = to_attributes_json(_draft_usage(at, command.text))
+        change = SetEntry(command.text, usage, Visibility.ARCHIVED, state=State.RESOLVED)
     elif DRAFT not in find_entry_rows(at.tx.connection, at.row.id, [DRAFT]):
         return
     apply_writes(at.tx, at.rules, at.row, [EntryWrite(DRAFT, change, Tier.SYSTEM)], at.caller.principal)
+
+
+def _draft_usage(at: _Session, text: str) -> dict[str, int]:
+    """What a draft would take of the context window, as the run's latest turn that has ended had it."""
+    connection, row = at.tx.connection, at.row
+    turn = find_turn(connection, row.id, row.run.turn - (1 if row.turn_open else 0))
+    rate = turn.result.calibration if turn and turn.result else 0
+    window = context_window(connection, row) or (turn.request.context_length if turn else 0)
+    return {TOKENS: ceil(count_tokens(text, at.rules.token_divisor) * (rate or 1)), WINDOW_TOKENS: window}
 
 
 _HANDLERS: Final[Mapping[CommandKind, Callable[[Any, _Session], _Outcome | None]]] = {

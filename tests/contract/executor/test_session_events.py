@@ -1,4 +1,4 @@
-"""Events of a session: each kind once for each change, whole messages, snapshots. Rows RE01, RE03-RE06, RE08."""
+"""Events of a session: each kind once for each change, whole messages, snapshots. Rows RE01, RE03-RE06, RE08, RS11."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_client.sessions import user_message
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.text import count_tokens
 from turnwright_executor.watching.run_fold import RunFold
 from turnwright_kit.peer import Peer
 
@@ -30,6 +31,28 @@ KINDS = {
 
 AGAIN = "QUEUED_COMMAND_KIND_REGENERATE"
 """What waits without a preview."""
+
+
+async def test_a_draft_is_told_with_what_it_would_take_of_the_window(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path) as services:
+        limits = settings_pb2.RunSettings(model="m", context_limit=20_000)
+        await services.client.create_run(services.project, "r", limits)
+        async with Watcher(services) as watcher:
+            for text in ("Half a sent", "Half a sentence, and more."):
+                await command(services, set_draft=pb.SetDraft(text=text))
+                told = await watcher.until(lambda event, text=text: event.draft_updated.text == text)
+                usage = told.draft_updated.usage
+                assert (usage.tokens, usage.window_tokens) == (count_tokens(text), 20_000)
+                assert (await snapshot(services)).draft_usage == usage
+            await services.restart("executor")
+            assert (await snapshot(services)).draft_usage == usage
+            await command(services, set_draft=pb.SetDraft())
+            await watcher.until(
+                lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text")
+            )
+            assert not watcher.told("draft_updated")[-1].HasField("usage")
+            assert (await snapshot(services)).draft_usage is None
 
 
 async def through_everything(services, watcher: Watcher) -> None:

@@ -1,15 +1,16 @@
-"""Summaries that are none: too long, or left by a release that took them. Row RL08."""
+"""Summaries that are none: too long, or left by a release that took them; and who is told of them. Rows RL08, RS11."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from turnwright.types.v1 import run_message_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import run_message_pb2, session_pb2, settings_pb2, turn_pb2
 
 from contract.executor.test_transcripts import TRANSCRIPT, turns_of
+from contract.executor.watcher import Watcher, kind, snapshot
 from services import running
-from sse_server import SseServer
+from sse_server import Answer, SseServer, never
 from strict_vendors import STRICT, Reply
 
 pytestmark = pytest.mark.asyncio
@@ -60,3 +61,50 @@ async def test_a_summary_that_is_longer_than_what_it_replaces_counts_as_none(tmp
     requests = [body for body in vendor.bodies if body not in others]
     assert {limit_of(body) for body in requests} == {9000 // 8}
     assert {limit_of(body) for body in others} == {None}
+
+
+async def test_watchers_are_told_that_the_history_is_being_compressed(tmp_path, monkeypatch):
+    """While a summary is asked for, in a snapshot too, and after another executor has taken over; then no more."""
+    asked: list[int] = []
+
+    def script(number: int) -> Reply | Answer:
+        if "about to be shortened" in json.dumps(vendor.bodies[number]["messages"][-1]):
+            asked.append(number)
+            return never()
+        return Reply("step", [("get", {"path": f"b{number % 4}.txt"})])
+
+    vendor = STRICT["chat"](script)
+    compression = session_pb2.HistoryCompression
+    async with SseServer([vendor] * 60) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            for number in range(4):
+                (services.files / f"b{number}.txt").write_text(f"content of {number} line\n" * 250)
+            limits = settings_pb2.RunSettings(model="m", context_limit=9000, calls=settings_pb2.CALL_STYLE_NATIVE)
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT, summaries=True)
+            await services.client.create_run(services.project, "r", limits)
+            async with Watcher(services) as watcher:
+                queued = await services.client.act(services.project, "Go.", run="r", settings=settings)
+                told = await watcher.until(lambda event: phase_of(event) == compression.PHASE_WRITING)
+                turn = told.runtime_updated.compression.turn
+                view = await snapshot(services)
+                assert view.compression == told.runtime_updated.compression
+                assert (view.compression.reason, view.compression.turn) == (compression.REASON_WINDOW, turn)
+                await services.restart("executor")
+                async with Watcher(services) as later:
+                    await later.until(lambda event: phase_of(event) == compression.PHASE_WRITING)
+                    assert (await snapshot(services)).compression.turn == turn
+                    await services.client.abort(services.project, "r")
+                    await services.until(queued)
+                    await later.until(lambda event: event.run_state.run.status == 499)
+                    # The one that follows all other events of the end says what the run is doing then.
+                    assert not later.told("runtime_updated")[-1].HasField("compression")
+                    assert (later.view().compression, (await snapshot(services)).compression) == (None, None)
+    assert len(asked) == 2
+
+
+def phase_of(event) -> int:
+    """The phase in which an event says that the compression of the history is."""
+    told = event.snapshot if kind(event) == "snapshot" else event.runtime_updated
+    return told.compression.phase

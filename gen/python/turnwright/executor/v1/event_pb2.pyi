@@ -113,6 +113,8 @@ class Snapshot(_message.Message):
     DRAFT_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     PAUSE_REASONS_FIELD_NUMBER: _builtins.int
+    COMPRESSION_FIELD_NUMBER: _builtins.int
+    DRAFT_USAGE_FIELD_NUMBER: _builtins.int
     part: _builtins.int
     """0-based number of this part."""
     last: _builtins.bool
@@ -161,6 +163,14 @@ class Snapshot(_message.Message):
     def pause_reasons(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.PauseReason]:
         """Why the run is paused, as in PauseRequired. In the last part."""
 
+    @_builtins.property
+    def compression(self) -> _session_pb2.HistoryCompression:
+        """That the history is being compressed. In the last part. Absent: it is not."""
+
+    @_builtins.property
+    def draft_usage(self) -> _session_pb2.DraftUsage:
+        """What the draft would take of the context window. In the last part. Absent: there is no draft."""
+
     def __init__(
         self,
         *,
@@ -177,19 +187,29 @@ class Snapshot(_message.Message):
         draft: _builtins.str | None = ...,
         queue: _abc.Iterable[_session_command_pb2.QueuedCommand] | None = ...,
         pause_reasons: _abc.Iterable[_session_event_pb2.PauseReason] | None = ...,
+        compression: _session_pb2.HistoryCompression | None = ...,
+        draft_usage: _session_pb2.DraftUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_draft", b"_draft", "_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "draft", b"draft", "legacy_plan", b"legacy_plan", "partial", b"partial", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compression", b"_compression", "_draft", b"_draft", "_draft_usage", b"_draft_usage", "_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "compression", b"compression", "draft", b"draft", "draft_usage", b"draft_usage", "legacy_plan", b"legacy_plan", "partial", b"partial", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draft", b"_draft", "_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "bodies", b"bodies", "draft", b"draft", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "pause_reasons", b"pause_reasons", "plans", b"plans", "proposals", b"proposals", "queue", b"queue", "run", b"run", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compression", b"_compression", "_draft", b"_draft", "_draft_usage", b"_draft_usage", "_legacy_plan", b"_legacy_plan", "_partial", b"_partial", "bodies", b"bodies", "compression", b"compression", "draft", b"draft", "draft_usage", b"draft_usage", "entries", b"entries", "last", b"last", "legacy_plan", b"legacy_plan", "part", b"part", "partial", b"partial", "pause_reasons", b"pause_reasons", "plans", b"plans", "proposals", b"proposals", "queue", b"queue", "run", b"run", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compression: _TypeAlias = _typing.Literal["compression"]  # noqa: Y015
+    _WhichOneofArgType__compression: _TypeAlias = _typing.Literal["_compression", b"_compression"]  # noqa: Y015
     _WhichOneofReturnType__draft: _TypeAlias = _typing.Literal["draft"]  # noqa: Y015
     _WhichOneofArgType__draft: _TypeAlias = _typing.Literal["_draft", b"_draft"]  # noqa: Y015
+    _WhichOneofReturnType__draft_usage: _TypeAlias = _typing.Literal["draft_usage"]  # noqa: Y015
+    _WhichOneofArgType__draft_usage: _TypeAlias = _typing.Literal["_draft_usage", b"_draft_usage"]  # noqa: Y015
     _WhichOneofReturnType__legacy_plan: _TypeAlias = _typing.Literal["legacy_plan"]  # noqa: Y015
     _WhichOneofArgType__legacy_plan: _TypeAlias = _typing.Literal["_legacy_plan", b"_legacy_plan"]  # noqa: Y015
     _WhichOneofReturnType__partial: _TypeAlias = _typing.Literal["partial"]  # noqa: Y015
     _WhichOneofArgType__partial: _TypeAlias = _typing.Literal["_partial", b"_partial"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compression) -> _WhichOneofReturnType__compression | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__draft) -> _WhichOneofReturnType__draft | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__draft_usage) -> _WhichOneofReturnType__draft_usage | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__legacy_plan) -> _WhichOneofReturnType__legacy_plan | None: ...
     @_typing.overload
@@ -563,23 +583,33 @@ Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 @_typing.final
 class RuntimeUpdated(_message.Message):
-    """The state of the run has changed. Sent after the events that are the reason."""
+    """What the run is doing has changed: its state, or how its history is being compressed. Sent after the events that are the
+    reason.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
+    COMPRESSION_FIELD_NUMBER: _builtins.int
     state: _session_pb2.SessionState.ValueType
     """The state."""
+    @_builtins.property
+    def compression(self) -> _session_pb2.HistoryCompression:
+        """That the history is being compressed. Absent: it is not."""
+
     def __init__(
         self,
         *,
         state: _session_pb2.SessionState.ValueType = ...,
+        compression: _session_pb2.HistoryCompression | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compression", b"_compression", "compression", b"compression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compression", b"_compression", "compression", b"compression", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__compression: _TypeAlias = _typing.Literal["compression"]  # noqa: Y015
+    _WhichOneofArgType__compression: _TypeAlias = _typing.Literal["_compression", b"_compression"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compression) -> _WhichOneofReturnType__compression | None: ...
 
 Global___RuntimeUpdated: _TypeAlias = RuntimeUpdated  # noqa: Y015
 

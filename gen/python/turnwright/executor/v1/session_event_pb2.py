@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.types.v1 import session_pb2 as turnwright_dot_types_dot_v1_dot_session__pb2
 from turnwright.types.v1 import session_command_pb2 as turnwright_dot_types_dot_v1_dot_session__command__pb2
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/executor/v1/session_event.proto\x12\x16turnwright.executor.v1\x1a)turnwright/types/v1/session_command.proto\x1a\"turnwright/types/v1/settings.proto\"6\n\x11MessagesTruncated\x12\x12\n\nfrom_index\x18\x01 \x01(\r\x12\r\n\x05paths\x18\x02 \x03(\t\"C\n\rThreadUpdated\x12\x32\n\x08settings\x18\x01 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\"D\n\x0cQueueUpdated\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\"*\n\x0c\x44raftUpdated\x12\x11\n\x04text\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_text\"E\n\rPauseRequired\x12\x34\n\x07reasons\x18\x01 \x03(\x0b\x32#.turnwright.executor.v1.PauseReason\"\xe5\x02\n\x0bPauseReason\x12\x36\n\x04type\x18\x01 \x01(\x0e\x32(.turnwright.executor.v1.PauseReason.Type\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\t\x12\x36\n\x04rule\x18\x04 \x01(\x0e\x32(.turnwright.executor.v1.PauseReason.Rule\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\"D\n\x04Type\x12\x14\n\x10TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11TYPE_CONFIRMATION\x10\x01\x12\x0f\n\x0bTYPE_DENIAL\x10\x02\"b\n\x04Rule\x12\x14\n\x10RULE_UNSPECIFIED\x10\x00\x12\x0e\n\nRULE_FILES\x10\x01\x12\x10\n\x0cRULE_COMMAND\x10\x02\x12\r\n\tRULE_CALL\x10\x03\x12\x13\n\x0fRULE_TOOL_RULES\x10\x04\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/executor/v1/session_event.proto\x12\x16turnwright.executor.v1\x1a!turnwright/types/v1/session.proto\x1a)turnwright/types/v1/session_command.proto\x1a\"turnwright/types/v1/settings.proto\"6\n\x11MessagesTruncated\x12\x12\n\nfrom_index\x18\x01 \x01(\r\x12\r\n\x05paths\x18\x02 \x03(\t\"C\n\rThreadUpdated\x12\x32\n\x08settings\x18\x01 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\"D\n\x0cQueueUpdated\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\"i\n\x0c\x44raftUpdated\x12\x11\n\x04text\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x33\n\x05usage\x18\x02 \x01(\x0b\x32\x1f.turnwright.types.v1.DraftUsageH\x01\x88\x01\x01\x42\x07\n\x05_textB\x08\n\x06_usage\"E\n\rPauseRequired\x12\x34\n\x07reasons\x18\x01 \x03(\x0b\x32#.turnwright.executor.v1.PauseReason\"\xe5\x02\n\x0bPauseReason\x12\x36\n\x04type\x18\x01 \x01(\x0e\x32(.turnwright.executor.v1.PauseReason.Type\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x03 \x01(\t\x12\x36\n\x04rule\x18\x04 \x01(\x0e\x32(.turnwright.executor.v1.PauseReason.Rule\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\"D\n\x04Type\x12\x14\n\x10TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11TYPE_CONFIRMATION\x10\x01\x12\x0f\n\x0bTYPE_DENIAL\x10\x02\"b\n\x04Rule\x12\x14\n\x10RULE_UNSPECIFIED\x10\x00\x12\x0e\n\nRULE_FILES\x10\x01\x12\x10\n\x0cRULE_COMMAND\x10\x02\x12\r\n\tRULE_CALL\x10\x03\x12\x13\n\x0fRULE_TOOL_RULES\x10\x04\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,20 +35,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.sess
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_MESSAGESTRUNCATED']._serialized_start=149
-  _globals['_MESSAGESTRUNCATED']._serialized_end=203
-  _globals['_THREADUPDATED']._serialized_start=205
-  _globals['_THREADUPDATED']._serialized_end=272
-  _globals['_QUEUEUPDATED']._serialized_start=274
-  _globals['_QUEUEUPDATED']._serialized_end=342
-  _globals['_DRAFTUPDATED']._serialized_start=344
-  _globals['_DRAFTUPDATED']._serialized_end=386
-  _globals['_PAUSEREQUIRED']._serialized_start=388
-  _globals['_PAUSEREQUIRED']._serialized_end=457
-  _globals['_PAUSEREASON']._serialized_start=460
-  _globals['_PAUSEREASON']._serialized_end=817
-  _globals['_PAUSEREASON_TYPE']._serialized_start=649
-  _globals['_PAUSEREASON_TYPE']._serialized_end=717
-  _globals['_PAUSEREASON_RULE']._serialized_start=719
-  _globals['_PAUSEREASON_RULE']._serialized_end=817
+  _globals['_MESSAGESTRUNCATED']._serialized_start=184
+  _globals['_MESSAGESTRUNCATED']._serialized_end=238
+  _globals['_THREADUPDATED']._serialized_start=240
+  _globals['_THREADUPDATED']._serialized_end=307
+  _globals['_QUEUEUPDATED']._serialized_start=309
+  _globals['_QUEUEUPDATED']._serialized_end=377
+  _globals['_DRAFTUPDATED']._serialized_start=379
+  _globals['_DRAFTUPDATED']._serialized_end=484
+  _globals['_PAUSEREQUIRED']._serialized_start=486
+  _globals['_PAUSEREQUIRED']._serialized_end=555
+  _globals['_PAUSEREASON']._serialized_start=558
+  _globals['_PAUSEREASON']._serialized_end=915
+  _globals['_PAUSEREASON_TYPE']._serialized_start=747
+  _globals['_PAUSEREASON_TYPE']._serialized_end=815
+  _globals['_PAUSEREASON_RULE']._serialized_start=817
+  _globals['_PAUSEREASON_RULE']._serialized_end=915
 # @@protoc_insertion_point(module_scope)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/types/v1/session.proto\x12\x13turnwright.types.v1*\x9b\x02\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x1c\n\x18SESSION_STATE_GENERATING\x10\x02\x12!\n\x1dSESSION_STATE_EXECUTING_TOOLS\x10\x03\x12\x18\n\x14SESSION_STATE_PAUSED\x10\x04\x12\x1d\n\x19SESSION_STATE_WAITING_IDE\x10\x05\x12$\n SESSION_STATE_WAITING_USER_INPUT\x10\x06\x12\x1b\n\x17SESSION_STATE_COMPLETED\x10\x07\x12\x17\n\x13SESSION_STATE_ERROR\x10\x08\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/types/v1/session.proto\x12\x13turnwright.types.v1\"\xac\x02\n\x12HistoryCompression\x12<\n\x05phase\x18\x01 \x01(\x0e\x32-.turnwright.types.v1.HistoryCompression.Phase\x12>\n\x06reason\x18\x02 \x01(\x0e\x32..turnwright.types.v1.HistoryCompression.Reason\x12\x0c\n\x04turn\x18\x03 \x01(\r\"U\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x10\n\x0cPHASE_ASKING\x10\x01\x12\x11\n\rPHASE_WRITING\x10\x02\x12\x10\n\x0cPHASE_STORED\x10\x03\"3\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_WINDOW\x10\x01\"3\n\nDraftUsage\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\x15\n\rwindow_tokens\x18\x02 \x01(\r*\x9b\x02\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x1c\n\x18SESSION_STATE_GENERATING\x10\x02\x12!\n\x1dSESSION_STATE_EXECUTING_TOOLS\x10\x03\x12\x18\n\x14SESSION_STATE_PAUSED\x10\x04\x12\x1d\n\x19SESSION_STATE_WAITING_IDE\x10\x05\x12$\n SESSION_STATE_WAITING_USER_INPUT\x10\x06\x12\x1b\n\x17SESSION_STATE_COMPLETED\x10\x07\x12\x17\n\x13SESSION_STATE_ERROR\x10\x08\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,6 +32,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.session
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_SESSIONSTATE']._serialized_start=59
-  _globals['_SESSIONSTATE']._serialized_end=342
+  _globals['_SESSIONSTATE']._serialized_start=415
+  _globals['_SESSIONSTATE']._serialized_end=698
+  _globals['_HISTORYCOMPRESSION']._serialized_start=59
+  _globals['_HISTORYCOMPRESSION']._serialized_end=359
+  _globals['_HISTORYCOMPRESSION_PHASE']._serialized_start=221
+  _globals['_HISTORYCOMPRESSION_PHASE']._serialized_end=306
+  _globals['_HISTORYCOMPRESSION_REASON']._serialized_start=308
+  _globals['_HISTORYCOMPRESSION_REASON']._serialized_end=359
+  _globals['_DRAFTUSAGE']._serialized_start=361
+  _globals['_DRAFTUSAGE']._serialized_end=412
 # @@protoc_insertion_point(module_scope)

@@ -4,15 +4,16 @@ isort:skip_file
 """
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -69,3 +70,107 @@ SESSION_STATE_COMPLETED: SessionState.ValueType  # 7
 SESSION_STATE_ERROR: SessionState.ValueType  # 8
 """The latest task failed, or does not fit the model's context window."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
+
+@_typing.final
+class HistoryCompression(_message.Message):
+    """That a run is having its earlier messages summarized, so that it goes on with fewer tokens. Where it is absent, the
+    history is not being compressed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Phase:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[HistoryCompression._Phase.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PHASE_UNSPECIFIED: HistoryCompression._Phase.ValueType  # 0
+        """Not specified, or a phase of a later release."""
+        PHASE_ASKING: HistoryCompression._Phase.ValueType  # 1
+        """The model is about to be asked for a summary: its prompt is being made, or a failed call waits for the next attempt."""
+        PHASE_WRITING: HistoryCompression._Phase.ValueType  # 2
+        """The model has been asked, and writes the summary."""
+        PHASE_STORED: HistoryCompression._Phase.ValueType  # 3
+        """The summary is stored, and takes the place of the messages with the next turn."""
+
+    class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
+        """How far it has come."""
+
+    PHASE_UNSPECIFIED: HistoryCompression.Phase.ValueType  # 0
+    """Not specified, or a phase of a later release."""
+    PHASE_ASKING: HistoryCompression.Phase.ValueType  # 1
+    """The model is about to be asked for a summary: its prompt is being made, or a failed call waits for the next attempt."""
+    PHASE_WRITING: HistoryCompression.Phase.ValueType  # 2
+    """The model has been asked, and writes the summary."""
+    PHASE_STORED: HistoryCompression.Phase.ValueType  # 3
+    """The summary is stored, and takes the place of the messages with the next turn."""
+
+    class _Reason:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[HistoryCompression._Reason.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        REASON_UNSPECIFIED: HistoryCompression._Reason.ValueType  # 0
+        """Not specified, or a reason of a later release."""
+        REASON_WINDOW: HistoryCompression._Reason.ValueType  # 1
+        """The messages do not fit into the model's context window any more: replies would have to be left out."""
+
+    class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
+        """Why it is done."""
+
+    REASON_UNSPECIFIED: HistoryCompression.Reason.ValueType  # 0
+    """Not specified, or a reason of a later release."""
+    REASON_WINDOW: HistoryCompression.Reason.ValueType  # 1
+    """The messages do not fit into the model's context window any more: replies would have to be left out."""
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    phase: Global___HistoryCompression.Phase.ValueType
+    """How far it has come."""
+    reason: Global___HistoryCompression.Reason.ValueType
+    """Why it is done."""
+    turn: _builtins.int
+    """Number of the turn in which the model is asked."""
+    def __init__(
+        self,
+        *,
+        phase: Global___HistoryCompression.Phase.ValueType = ...,
+        reason: Global___HistoryCompression.Reason.ValueType = ...,
+        turn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "reason", b"reason", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryCompression: _TypeAlias = HistoryCompression  # noqa: Y015
+
+@_typing.final
+class DraftUsage(_message.Message):
+    """What a draft would take of the model's context window, as it was known when the draft was set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    tokens: _builtins.int
+    """Estimated tokens of the draft, by the rate of the run's latest turn."""
+    window_tokens: _builtins.int
+    """The context window in tokens: of the run's model, or the run's `context_limit` if that is smaller. 0: not known yet."""
+    def __init__(
+        self,
+        *,
+        tokens: _builtins.int = ...,
+        window_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens", "window_tokens", b"window_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraftUsage: _TypeAlias = DraftUsage  # noqa: Y015

@@ -8,7 +8,7 @@ import type { Run } from "../../types/v1/run_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { Proposal, ProposalDecision } from "../../types/v1/proposal_pb.js";
 import type { Plan, PlanItem } from "../../types/v1/plan_pb.js";
-import type { SessionState } from "../../types/v1/session_pb.js";
+import type { DraftUsage, HistoryCompression, SessionState } from "../../types/v1/session_pb.js";
 import type { QueuedCommand } from "../../types/v1/session_command_pb.js";
 import type { PauseReason } from "./session_event_pb.js";
 import type { Message as Message$1 } from "../../types/v1/message_pb.js";
@@ -122,6 +122,20 @@ export declare type Snapshot = Message<"turnwright.executor.v1.Snapshot"> & {
    * @generated from field: repeated turnwright.executor.v1.PauseReason pause_reasons = 13;
    */
   pauseReasons: PauseReason[];
+
+  /**
+   * That the history is being compressed. In the last part. Absent: it is not.
+   *
+   * @generated from field: optional turnwright.types.v1.HistoryCompression compression = 14;
+   */
+  compression?: HistoryCompression | undefined;
+
+  /**
+   * What the draft would take of the context window. In the last part. Absent: there is no draft.
+   *
+   * @generated from field: optional turnwright.types.v1.DraftUsage draft_usage = 15;
+   */
+  draftUsage?: DraftUsage | undefined;
 };
 
 /**
@@ -461,7 +475,8 @@ export declare type RunState = Message<"turnwright.executor.v1.RunState"> & {
 export declare const RunStateSchema: GenMessage<RunState>;
 
 /**
- * The state of the run has changed. Sent after the events that are the reason.
+ * What the run is doing has changed: its state, or how its history is being compressed. Sent after the events that are the
+ * reason.
  *
  * @generated from message turnwright.executor.v1.RuntimeUpdated
  */
@@ -472,6 +487,13 @@ export declare type RuntimeUpdated = Message<"turnwright.executor.v1.RuntimeUpda
    * @generated from field: turnwright.types.v1.SessionState state = 1;
    */
   state: SessionState;
+
+  /**
+   * That the history is being compressed. Absent: it is not.
+   *
+   * @generated from field: optional turnwright.types.v1.HistoryCompression compression = 2;
+   */
+  compression?: HistoryCompression | undefined;
 };
 
 /**

@@ -6,6 +6,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import type { Message } from "@bufbuild/protobuf";
 import type { RunSettings } from "../../types/v1/settings_pb.js";
 import type { QueuedCommand } from "../../types/v1/session_command_pb.js";
+import type { DraftUsage } from "../../types/v1/session_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/session_event.proto.
@@ -94,6 +95,13 @@ export declare type DraftUpdated = Message<"turnwright.executor.v1.DraftUpdated"
    * @generated from field: optional string text = 1;
    */
   text?: string | undefined;
+
+  /**
+   * What it would take of the context window. Absent: it was removed.
+   *
+   * @generated from field: optional turnwright.types.v1.DraftUsage usage = 2;
+   */
+  usage?: DraftUsage | undefined;
 };
 
 /**

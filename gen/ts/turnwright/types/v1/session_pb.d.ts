@@ -2,12 +2,141 @@
 // @generated from file turnwright/types/v1/session.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file turnwright/types/v1/session.proto.
  */
 export declare const file_turnwright_types_v1_session: GenFile;
+
+/**
+ * That a run is having its earlier messages summarized, so that it goes on with fewer tokens. Where it is absent, the
+ * history is not being compressed.
+ *
+ * @generated from message turnwright.types.v1.HistoryCompression
+ */
+export declare type HistoryCompression = Message<"turnwright.types.v1.HistoryCompression"> & {
+  /**
+   * How far it has come.
+   *
+   * @generated from field: turnwright.types.v1.HistoryCompression.Phase phase = 1;
+   */
+  phase: HistoryCompression_Phase;
+
+  /**
+   * Why it is done.
+   *
+   * @generated from field: turnwright.types.v1.HistoryCompression.Reason reason = 2;
+   */
+  reason: HistoryCompression_Reason;
+
+  /**
+   * Number of the turn in which the model is asked.
+   *
+   * @generated from field: uint32 turn = 3;
+   */
+  turn: number;
+};
+
+/**
+ * Describes the message turnwright.types.v1.HistoryCompression.
+ * Use `create(HistoryCompressionSchema)` to create a new message.
+ */
+export declare const HistoryCompressionSchema: GenMessage<HistoryCompression>;
+
+/**
+ * How far it has come.
+ *
+ * @generated from enum turnwright.types.v1.HistoryCompression.Phase
+ */
+export enum HistoryCompression_Phase {
+  /**
+   * Not specified, or a phase of a later release.
+   *
+   * @generated from enum value: PHASE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The model is about to be asked for a summary: its prompt is being made, or a failed call waits for the next attempt.
+   *
+   * @generated from enum value: PHASE_ASKING = 1;
+   */
+  ASKING = 1,
+
+  /**
+   * The model has been asked, and writes the summary.
+   *
+   * @generated from enum value: PHASE_WRITING = 2;
+   */
+  WRITING = 2,
+
+  /**
+   * The summary is stored, and takes the place of the messages with the next turn.
+   *
+   * @generated from enum value: PHASE_STORED = 3;
+   */
+  STORED = 3,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.HistoryCompression.Phase.
+ */
+export declare const HistoryCompression_PhaseSchema: GenEnum<HistoryCompression_Phase>;
+
+/**
+ * Why it is done.
+ *
+ * @generated from enum turnwright.types.v1.HistoryCompression.Reason
+ */
+export enum HistoryCompression_Reason {
+  /**
+   * Not specified, or a reason of a later release.
+   *
+   * @generated from enum value: REASON_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The messages do not fit into the model's context window any more: replies would have to be left out.
+   *
+   * @generated from enum value: REASON_WINDOW = 1;
+   */
+  WINDOW = 1,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.HistoryCompression.Reason.
+ */
+export declare const HistoryCompression_ReasonSchema: GenEnum<HistoryCompression_Reason>;
+
+/**
+ * What a draft would take of the model's context window, as it was known when the draft was set.
+ *
+ * @generated from message turnwright.types.v1.DraftUsage
+ */
+export declare type DraftUsage = Message<"turnwright.types.v1.DraftUsage"> & {
+  /**
+   * Estimated tokens of the draft, by the rate of the run's latest turn.
+   *
+   * @generated from field: uint32 tokens = 1;
+   */
+  tokens: number;
+
+  /**
+   * The context window in tokens: of the run's model, or the run's `context_limit` if that is smaller. 0: not known yet.
+   *
+   * @generated from field: uint32 window_tokens = 2;
+   */
+  windowTokens: number;
+};
+
+/**
+ * Describes the message turnwright.types.v1.DraftUsage.
+ * Use `create(DraftUsageSchema)` to create a new message.
+ */
+export declare const DraftUsageSchema: GenMessage<DraftUsage>;
 
 /**
  * What a run is doing, for people. It follows from what is stored, so it is the same on every executor and after every

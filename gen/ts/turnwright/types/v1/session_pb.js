@@ -2,13 +2,55 @@
 // @generated from file turnwright/types/v1/session.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import { enumDesc, fileDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 
 /**
  * Describes the file turnwright/types/v1/session.proto.
  */
 export const file_turnwright_types_v1_session = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L3R5cGVzL3YxL3Nlc3Npb24ucHJvdG8SE3R1cm53cmlnaHQudHlwZXMudjEqmwIKDFNlc3Npb25TdGF0ZRIdChlTRVNTSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSU0VTU0lPTl9TVEFURV9JRExFEAESHAoYU0VTU0lPTl9TVEFURV9HRU5FUkFUSU5HEAISIQodU0VTU0lPTl9TVEFURV9FWEVDVVRJTkdfVE9PTFMQAxIYChRTRVNTSU9OX1NUQVRFX1BBVVNFRBAEEh0KGVNFU1NJT05fU1RBVEVfV0FJVElOR19JREUQBRIkCiBTRVNTSU9OX1NUQVRFX1dBSVRJTkdfVVNFUl9JTlBVVBAGEhsKF1NFU1NJT05fU1RBVEVfQ09NUExFVEVEEAcSFwoTU0VTU0lPTl9TVEFURV9FUlJPUhAIQqQBChdjb20udHVybndyaWdodC50eXBlcy52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90eXBlcy92MTt0eXBlc3YxqgITVHVybndyaWdodC5UeXBlcy5WMcoCE1R1cm53cmlnaHRcVHlwZXNcVjHqAhVUdXJud3JpZ2h0OjpUeXBlczo6VjFiBnByb3RvMw");
+  fileDesc("CiF0dXJud3JpZ2h0L3R5cGVzL3YxL3Nlc3Npb24ucHJvdG8SE3R1cm53cmlnaHQudHlwZXMudjEirAIKEkhpc3RvcnlDb21wcmVzc2lvbhI8CgVwaGFzZRgBIAEoDjItLnR1cm53cmlnaHQudHlwZXMudjEuSGlzdG9yeUNvbXByZXNzaW9uLlBoYXNlEj4KBnJlYXNvbhgCIAEoDjIuLnR1cm53cmlnaHQudHlwZXMudjEuSGlzdG9yeUNvbXByZXNzaW9uLlJlYXNvbhIMCgR0dXJuGAMgASgNIlUKBVBoYXNlEhUKEVBIQVNFX1VOU1BFQ0lGSUVEEAASEAoMUEhBU0VfQVNLSU5HEAESEQoNUEhBU0VfV1JJVElORxACEhAKDFBIQVNFX1NUT1JFRBADIjMKBlJlYXNvbhIWChJSRUFTT05fVU5TUEVDSUZJRUQQABIRCg1SRUFTT05fV0lORE9XEAEiMwoKRHJhZnRVc2FnZRIOCgZ0b2tlbnMYASABKA0SFQoNd2luZG93X3Rva2VucxgCIAEoDSqbAgoMU2Vzc2lvblN0YXRlEh0KGVNFU1NJT05fU1RBVEVfVU5TUEVDSUZJRUQQABIWChJTRVNTSU9OX1NUQVRFX0lETEUQARIcChhTRVNTSU9OX1NUQVRFX0dFTkVSQVRJTkcQAhIhCh1TRVNTSU9OX1NUQVRFX0VYRUNVVElOR19UT09MUxADEhgKFFNFU1NJT05fU1RBVEVfUEFVU0VEEAQSHQoZU0VTU0lPTl9TVEFURV9XQUlUSU5HX0lERRAFEiQKIFNFU1NJT05fU1RBVEVfV0FJVElOR19VU0VSX0lOUFVUEAYSGwoXU0VTU0lPTl9TVEFURV9DT01QTEVURUQQBxIXChNTRVNTSU9OX1NUQVRFX0VSUk9SEAhCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z");
+
+/**
+ * Describes the message turnwright.types.v1.HistoryCompression.
+ * Use `create(HistoryCompressionSchema)` to create a new message.
+ */
+export const HistoryCompressionSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_session, 0);
+
+/**
+ * Describes the enum turnwright.types.v1.HistoryCompression.Phase.
+ */
+export const HistoryCompression_PhaseSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_session, 0, 0);
+
+/**
+ * How far it has come.
+ *
+ * @generated from enum turnwright.types.v1.HistoryCompression.Phase
+ */
+export const HistoryCompression_Phase = /*@__PURE__*/
+  tsEnum(HistoryCompression_PhaseSchema);
+
+/**
+ * Describes the enum turnwright.types.v1.HistoryCompression.Reason.
+ */
+export const HistoryCompression_ReasonSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_session, 0, 1);
+
+/**
+ * Why it is done.
+ *
+ * @generated from enum turnwright.types.v1.HistoryCompression.Reason
+ */
+export const HistoryCompression_Reason = /*@__PURE__*/
+  tsEnum(HistoryCompression_ReasonSchema);
+
+/**
+ * Describes the message turnwright.types.v1.DraftUsage.
+ * Use `create(DraftUsageSchema)` to create a new message.
+ */
+export const DraftUsageSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_session, 1);
 
 /**
  * Describes the enum turnwright.types.v1.SessionState.
