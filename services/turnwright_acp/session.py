@@ -234,7 +234,7 @@ class EditorSession:
         while prompting.loop and not prompting.ended.done():
             try:
                 if self._view.run is not None and self._view.run.loop.sequence == prompting.loop:
-                    await self._client.abort(self.project, self.run)
+                    await self._client.abort(self.project, self.run, loop=prompting.loop)
                     return
                 await self._client.cancel_command(self.project, self.run, loop=prompting.loop)
                 self._end(prompting, "cancelled")

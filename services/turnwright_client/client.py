@@ -318,9 +318,11 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         request = proposal_service_pb2.WatchProposalsRequest(project=project)
         return watch_inbox(partial(self._peer.stream, self._proposals.WatchProposals, request, None), self._policy)
 
-    async def abort(self, project: str, run: str, request_id: str = "") -> run_service_pb2.AbortRunResponse:
-        """End the active loop with 499; does nothing if no loop is active."""
-        request = run_service_pb2.AbortRunRequest(project=project, run=run, request_id=request_id)
+    async def abort(
+        self, project: str, run: str, request_id: str = "", *, loop: int = 0
+    ) -> run_service_pb2.AbortRunResponse:
+        """End the active loop with 499; does nothing if no loop is active, or another one than `loop`; 0: any."""
+        request = run_service_pb2.AbortRunRequest(project=project, run=run, loop=loop, request_id=request_id)
         return await self._peer.call(self._runs.AbortRun, request)
 
     async def run_to_end(

@@ -43,7 +43,8 @@ class ClientRuns(Struct, frozen=True):
 
     async def _aborted(self, inner: UnaryHandler, request: Any, context: Any) -> Any:
         answer = await self.hubs.answer(inner, request, context)
-        self.scheduler.abort(RunAddress(request.project, request.run), answer.run.loop.sequence)
+        if request.loop in (0, answer.run.loop.sequence):
+            self.scheduler.abort(RunAddress(request.project, request.run), answer.run.loop.sequence)
         return answer
 
     async def _greeted(self, inner: StreamHandler, request: Any, context: Any) -> AsyncGenerator[pb.WatchRunsResponse]:

@@ -137,12 +137,12 @@ def inject_message(
     return InjectedMessage(run.run, path, cursor)
 
 
-def abort_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> tuple[Run, Cursor]:
-    """Request the end of the active loop; does nothing if there is none (C36)."""
+def abort_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, loop: int = 0) -> tuple[Run, Cursor]:
+    """Request the end of the active loop; does nothing if there is none, or another one than `loop`; 0: any (C36)."""
     check_min_tier(caller, Tier.CLIENT, "AbortRun")
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
-    if run.loop_active and not run.abort_requested:
+    if run.loop_active and loop in (0, run.loop_active) and not run.abort_requested:
         run = bump_revision(tx, replace(run, abort_requested=True))
         run = write_run(tx, run)
     return run.run, cursor

@@ -104,7 +104,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 
     @mutation(locks=run_locks)
     def AbortRun(self, request: pb.AbortRunRequest, tx: Transaction, caller: Caller) -> Fields:
-        run, cursor = control.abort_run(tx, self._rules, caller, address_of(request))
+        run, cursor = control.abort_run(tx, self._rules, caller, address_of(request), request.loop)
         return {"run": _show(tx, run), "cursor": cursor_to_pb(cursor)}
 
     @mutation(locks=run_locks)

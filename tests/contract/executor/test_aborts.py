@@ -138,6 +138,17 @@ async def test_what_an_aborted_command_says_last_is_kept(services) -> None:
     assert (await services.entry(OUT)).body == "bye\n"
 
 
+async def test_an_abort_of_a_loop_that_has_ended_leaves_the_next_one_alone(services) -> None:
+    first, _ = await act_slowly(services)
+    await services.client.abort(services.project, "r", loop=first.sequence)
+    assert (await services.until(first)).status == 499
+    (services.files / "pid").unlink()
+    second, _ = await act_slowly(services, "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done")
+    assert (await services.client.abort(services.project, "r", loop=first.sequence)).run.loop.sequence == 2
+    (services.files / "go").touch()
+    assert (await services.until(second)).status == 200
+
+
 async def test_the_queued_loop_starts_and_keeps_its_own_command(services) -> None:
     # RU111; C36: an abort that is heard of twice is one
     first, pid = await act_slowly(services)

@@ -465,7 +465,10 @@ async def test_discover_tells_every_method_notification_and_tool(services) -> No
     assert {"Ask", "Act", "ResolveProposal", "AbortRun", "CreateRun"} <= methods.keys()
     assert {"ListRuns", "ListModels", "ListEntries"} <= methods.keys()
     assert {"InitProject", "ForkRun", "WatchRuns", "CallTool"} <= methods.keys()
-    assert (methods["WatchRun"].streams, list(methods["AbortRun"].fields)) == (True, ["project", "run", "request_id"])
+    assert (methods["WatchRun"].streams, list(methods["AbortRun"].fields)) == (
+        True,
+        ["project", "run", "loop", "request_id"],
+    )
     assert {"WatchRun.run_progress", "WatchRun.notice", "WatchRuns.hello"} <= set(found.notifications)
     assert all(tool.description for tool in found.tools)
 

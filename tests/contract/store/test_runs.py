@@ -187,6 +187,16 @@ async def test_an_abort_ends_the_active_loop_only(client, run):
     assert (claimed.loop.prompt, claimed.run.status, claimed.abort_requested) == ("next", 102, False)
 
 
+async def test_an_abort_that_names_a_loop_ends_no_other(client, run):
+    await run.enqueue("next")
+    before = (await client.call("GetRun", **run.address)).run
+    for loop in (2, 3):
+        assert (await client.call("AbortRun", **run.address, loop=loop)).run == before
+    assert not (await run.claim()).abort_requested
+    await client.call("AbortRun", **run.address, loop=1)
+    assert (await run.claim()).abort_requested
+
+
 async def test_an_abort_of_an_idle_run_changes_nothing(client, project):
     run = await new_run(client, project, "r")
     before = (await client.call("GetRun", **run.address)).run

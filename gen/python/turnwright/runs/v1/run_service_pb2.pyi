@@ -711,11 +711,14 @@ class AbortRunRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    LOOP_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    loop: _builtins.int
+    """The loop that is to end, by its sequence: one that comes late does not end the loop after it. 0: whichever is active."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(
@@ -723,11 +726,12 @@ class AbortRunRequest(_message.Message):
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
+        loop: _builtins.int = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loop", b"loop", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -744,7 +748,7 @@ class AbortRunResponse(_message.Message):
     EVENT_CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now; unchanged if no loop was active."""
+        """The run as it is now; unchanged if no loop was active, or another one."""
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:

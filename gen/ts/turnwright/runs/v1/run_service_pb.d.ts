@@ -743,6 +743,13 @@ export declare type AbortRunRequest = Message<"turnwright.runs.v1.AbortRunReques
   run: string;
 
   /**
+   * The loop that is to end, by its sequence: one that comes late does not end the loop after it. 0: whichever is active.
+   *
+   * @generated from field: uint32 loop = 3;
+   */
+  loop: number;
+
+  /**
    * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
    *
    * @generated from field: string request_id = 15;
@@ -763,7 +770,7 @@ export declare const AbortRunRequestSchema: GenMessage<AbortRunRequest>;
  */
 export declare type AbortRunResponse = Message<"turnwright.runs.v1.AbortRunResponse"> & {
   /**
-   * The run as it is now; unchanged if no loop was active.
+   * The run as it is now; unchanged if no loop was active, or another one.
    *
    * @generated from field: turnwright.types.v1.Run run = 1;
    */
@@ -967,7 +974,8 @@ export declare const RunService: GenService<{
     output: typeof DeleteRunResponseSchema;
   },
   /**
-   * Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
+   * Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
+   * the request names.
    *
    * @generated from rpc turnwright.runs.v1.RunService.AbortRun
    */
