@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import message_pb2, settings_pb2
 
 from turnwright_acp.jsonrpc import (
@@ -179,7 +180,8 @@ class Agent:
         client = await self._ready()
         project = await client.init_project(str(root))
         run = await client.create_run(project.name, "", settings_pb2.RunSettings(model=self._model))
-        return await self._open(SessionPlace(project.name, Path(project.root), run.run), is_named=True)
+        place = SessionPlace(project.name, Path(project.root), run.run)
+        return await self._open(place, run_service_pb2.GetRunResponse(run=run), is_named=True)
 
     async def _load(self, params: dict[str, Any]) -> Answer:
         return await self._reopen(params, replays=True)
@@ -190,28 +192,32 @@ class Agent:
     async def _reopen(self, params: dict[str, Any], *, replays: bool) -> Answer:
         wanted = params_of(LoadSession, params)
         _absolute(wanted.cwd)
-        place, cost_usd = await self._find(wanted.session_id)
-        return await self._open(place, cost_usd, replays=replays)
+        return await self._open(*await self._find(wanted.session_id), replays=replays)
 
     async def _fork(self, params: dict[str, Any]) -> Answer:
         wanted = params_of(ForkSession, params)
         _absolute(wanted.cwd)
         place, _ = await self._find(wanted.session_id)
         forked = await (await self._ready()).fork_run(place.project, place.run)
-        return await self._open(SessionPlace(place.project, place.root, forked.run), is_named=True)
+        place = SessionPlace(place.project, place.root, forked.run)
+        return await self._open(place, run_service_pb2.GetRunResponse(run=forked), is_named=True)
 
-    async def _find(self, session_id: str) -> tuple[SessionPlace, float]:
-        """The place of a session, and what it has cost. Raises RpcError if there is none."""
+    async def _find(self, session_id: str) -> tuple[SessionPlace, run_service_pb2.GetRunResponse]:
+        """The place of a session, and its run. Raises RpcError if there is none."""
         name, _, run = session_id.partition("/")
         client = await self._ready()
         async for project in client.list_projects():
             if project.name == name:
-                answer = await client.get_run(name, run)
-                return SessionPlace(name, Path(project.root), run), answer.spent.cost_usd
+                return SessionPlace(name, Path(project.root), run), await client.get_run(name, run)
         raise RpcError(NOT_FOUND, f"There is no session {session_id}.")
 
     async def _open(
-        self, place: SessionPlace, cost_usd: float = 0.0, *, replays: bool = False, is_named: bool = False
+        self,
+        place: SessionPlace,
+        found: run_service_pb2.GetRunResponse,
+        *,
+        replays: bool = False,
+        is_named: bool = False,
     ) -> Answer:
         """Open a session, in the place of one with its id. `is_named`: the answer says its id."""
         assert self._connection is not None
@@ -220,7 +226,7 @@ class Agent:
             raise RpcError(INTERNAL_ERROR, f"At most {SESSIONS_MAX} sessions are open at once: close one.")
         await self._forget(place.id)
         session = self._sessions[place.id] = EditorSession(
-            await self._ready(), self._connection, place, self._can, cost_usd
+            await self._ready(), self._connection, place, self._can, found
         )
         try:
             await session.open(replays=replays)
@@ -297,7 +303,7 @@ class Agent:
         parts = parts_of(wanted.prompt, session.root)
         if not any(part.text.strip() for part in parts):
             raise RpcError(INVALID_PARAMS, "A prompt needs a text.")
-        return Answer({"stopReason": await session.prompt(parts)})
+        return Answer(await session.prompt(parts))
 
     def _session(self, session_id: str) -> EditorSession:
         session = self._sessions.get(session_id)

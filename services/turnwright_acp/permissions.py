@@ -15,6 +15,7 @@ from msgspec import Struct
 from turnwright.types.v1 import proposal_pb2, session_command_pb2
 
 from turnwright_acp.editor_tools import ASKED, EditorTools, offered_tools
+from turnwright_acp.insisting import insisted
 from turnwright_acp.jsonrpc import Connection, RpcError, StreamEndedError
 from turnwright_acp.plans import path_in
 from turnwright_acp.shapes import Capabilities
@@ -99,8 +100,8 @@ class Permissions:
 
     async def _decide(self, proposal: proposal_pb2.Proposal) -> None:
         try:
-            option = await self._asked(await self._request(proposal))
-            await self._settle(proposal.path, option)
+            option = await self._asked(await insisted(lambda: self._request(proposal)))
+            await insisted(lambda: self._settle(proposal.path, option))
         except StreamEndedError:
             return
         except TurnwrightError as error:
@@ -120,7 +121,7 @@ class Permissions:
         content = cut_bytes(content, RESULT_BYTES_MAX)
         result = session_command_pb2.IdeToolResult(call=proposal.path, content=content, failed=failed)
         try:
-            await self._client.submit(self._place.project, self._place.run, ide_tool_result=result)
+            await insisted(lambda: self._client.submit(self._place.project, self._place.run, ide_tool_result=result))
         except TurnwrightError as error:
             _warn(error)
 

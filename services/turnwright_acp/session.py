@@ -14,17 +14,20 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import (
     entry_pb2,
     loop_pb2,
     message_pb2,
     plan_pb2,
+    run_pb2,
     session_command_pb2,
     session_pb2,
     settings_pb2,
 )
 
 from turnwright_acp.editor_tools import offered_tools
+from turnwright_acp.insisting import PAUSE_S, insisted
 from turnwright_acp.jsonrpc import INTERNAL_ERROR, Connection, RpcError
 from turnwright_acp.permissions import Permissions, SessionPlace
 from turnwright_acp.plans import PlanUpdates
@@ -32,6 +35,7 @@ from turnwright_acp.shapes import Capabilities, SessionUpdate
 from turnwright_acp.updates import (
     CallUpdates,
     TextUpdates,
+    answered_usage,
     available_commands,
     chunk,
     config_options,
@@ -39,6 +43,7 @@ from turnwright_acp.updates import (
     usage_update,
 )
 from turnwright_client import Client, Reason, RunView, TurnwrightError
+from turnwright_client.sessions import CommandKinds
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_kit.logs import get_logger
 
@@ -50,8 +55,6 @@ TOO_LONG: Final = 413
 FAILED: Final = 500
 PLAN_FILE_BYTES_MAX: Final = 96 * 1024
 """Bytes of a plan's file that are shown."""
-ABORT_PAUSE_S: Final = 1.0
-"""Seconds between attempts to cancel a prompt while no executor answers."""
 ECHO_S: Final = 5.0
 """Seconds that a change of the settings may take to come with the watch."""
 ABORT_WAIT_S: Final = 10.0
@@ -62,8 +65,8 @@ LOST: Final = "The connection to the run was lost; what it does goes on. Send th
 class Prompting(Struct):
     """A prompt that has not been answered."""
 
-    ended: asyncio.Future[str]
-    """The reason for its end."""
+    ended: asyncio.Future[SessionUpdate]
+    """Its answer."""
     loop: int = 0
     """Its loop; 0: not known yet."""
     is_cancelled: bool = False
@@ -73,9 +76,14 @@ class EditorSession:
     """A run that an editor has open. `open` begins the watch, `close` ends it."""
 
     def __init__(
-        self, client: Client, connection: Connection, place: SessionPlace, can: Capabilities, cost_usd: float = 0.0
+        self,
+        client: Client,
+        connection: Connection,
+        place: SessionPlace,
+        can: Capabilities,
+        found: run_service_pb2.GetRunResponse,
     ) -> None:
-        """`cost_usd`: what the run has cost so far."""
+        """`found`: the run, and what it has cost so far."""
         self.id, self.project, self.root, self.run = place.id, place.project, place.root, place.run
         self.reasoning = "default"
         self._asks_only = False
@@ -95,7 +103,7 @@ class EditorSession:
         self._settings = ("", "")
         """Mode and model that the editor was told, or asked for."""
         self._configuring, self._changed = asyncio.Lock(), asyncio.Condition()
-        self._cost_usd = cost_usd
+        self._cost_usd, self._title = found.spent.cost_usd, found.run.title
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._may_send = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -165,8 +173,8 @@ class EditorSession:
         models = [one.alias for one in await self._client.list_models()]
         return config_options(self.model, models, self.reasoning)
 
-    async def prompt(self, parts: Iterable[message_pb2.Part]) -> str:
-        """Give the run a prompt and wait for the end of its loop. Returns why it ended. Raises RpcError."""
+    async def prompt(self, parts: Iterable[message_pb2.Part]) -> SessionUpdate:
+        """Give the run a prompt and wait for the end of its loop. Returns the answer. Raises RpcError."""
         if not self._may_send.is_set():
             raise RpcError(INTERNAL_ERROR, "The session is not open yet: wait for the answer that opens it.")
         if self._prompting is not None:
@@ -183,13 +191,18 @@ class EditorSession:
 
     async def _begin(self, prompting: Prompting, message: session_command_pb2.UserMessage) -> None:
         """Give the message to the run: as the answer to what it has asked, or as a task."""
-        run = self._view.run
+        run, command_id = self._view.run, secrets.token_hex(16)
         asked = next((path for path in self._questions if path in self._view.proposals), "")
         if asked and run is not None:
             prompting.loop = run.loop.sequence
             answer = "\n\n".join(part.text for part in message.parts)
-            await self._client.resolve(self.project, self.run, asked, accept=True, answer=answer)
+            await insisted(
+                lambda: self._client.resolve(
+                    self.project, self.run, asked, accept=True, answer=answer, request_id=command_id
+                )
+            )
             return
+        command: CommandKinds = {"user_message": message}
         match [part.text.strip() for part in message.parts]:
             case ["/undo"]:
                 record = await self._client.call_tool(self.project, self.run, "undo")
@@ -197,11 +210,7 @@ class EditorSession:
                 self._end(prompting, "end_turn")
                 return
             case ["/retry"]:
-                regenerate = session_command_pb2.Regenerate()
-                given = await self._client.submit(self.project, self.run, regenerate=regenerate)
-                prompting.loop = given.loop.sequence
-                self._own_loops.add(prompting.loop)
-                return
+                command = {"regenerate": session_command_pb2.Regenerate()}
         is_ask = self.mode == "ask"
         settings = settings_pb2.LoopSettings(
             mode=settings_pb2.MODE_ASK if is_ask else settings_pb2.MODE_ACT,
@@ -209,11 +218,10 @@ class EditorSession:
             reasoning=reasoning_of(self.reasoning),
         )
         message.settings.CopyFrom(settings)
-        given = await self._client.submit(
-            self.project, self.run, command_id=secrets.token_hex(16), user_message=message
-        )
+        given = await insisted(lambda: self._client.submit(self.project, self.run, command_id, **command))
         prompting.loop = given.loop.sequence
         self._own_loops.add(prompting.loop)
+        await self._send_title(given.run)
 
     def cancel(self) -> None:
         """End the prompt that is being worked on, if there is one (AG06)."""
@@ -240,7 +248,7 @@ class EditorSession:
                 self._end(prompting, "cancelled")
             except TurnwrightError as error:
                 _log.warning("cancel_failed", run=self.run, reason=error.reason.name)
-            await asyncio.sleep(ABORT_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
 
     async def close(self) -> None:
         """Stop to watch; the run goes on. A prompt that is not answered yet is."""
@@ -287,6 +295,7 @@ class EditorSession:
         async for update in self._untold():
             await self._send(update)
         await self._settings_changed()
+        self._cost_usd = (await self._found()).spent.cost_usd
         self._permissions.take_all(self._view.proposals.values(), is_ours=self._is_own_loop())
         await self._look_for_end()
 
@@ -322,7 +331,7 @@ class EditorSession:
     async def _take(self, event: Any) -> None:  # noqa: C901, PLR0912 - one case for each kind
         match event.WhichOneof("event"):
             case "stream_started":
-                self._texts.begin()
+                self._texts.begin(event.stream_started.turn)
             case "stream_delta":
                 for delta in event.stream_delta.deltas:
                     for update in self._texts.grown(event.stream_delta.turn, delta):
@@ -333,6 +342,8 @@ class EditorSession:
                     # Whose prompt it is, is known once its loop is.
                     async with self._beginning:
                         pass
+                    if not self._title:
+                        await self._send_title((await self._found()).run)
                 for update in self._of_entry(entry):
                     await self._send(update)
             case "output_appended":
@@ -377,8 +388,17 @@ class EditorSession:
         (mode, model), self._settings = self._settings, (self.mode, self.model)
         if mode != self.mode:
             await self._send({"sessionUpdate": "current_mode_update", "currentModeId": self.mode})
-        if model != self.model and (options := await self.options()):
+        if model != self.model and (options := await insisted(self.options)):
             await self._send({"sessionUpdate": "config_option_update", "configOptions": options})
+
+    async def _send_title(self, run: run_pb2.Run) -> None:
+        """Send what the run is about, if that has changed."""
+        if run.title not in ("", self._title):
+            self._title, updated = run.title, run.update_time.ToJsonString()
+            await self._send({"sessionUpdate": "session_info_update", "title": run.title, "updatedAt": updated})
+
+    async def _found(self) -> run_service_pb2.GetRunResponse:
+        return await insisted(lambda: self._client.get_run(self.project, self.run))
 
     async def _follow_files(self) -> None:
         """Tell the plans again whose files have changed (AP11)."""
@@ -392,7 +412,7 @@ class EditorSession:
         if self._plans.file_of(plan) is None:
             return ""
         try:
-            entry = await self._client.get_entry(self.project, self.run, plan.body.strip())
+            entry = await insisted(lambda: self._client.get_entry(self.project, self.run, plan.body.strip()))
         except TurnwrightError as error:
             if error.reason not in (Reason.ENTRY_NOT_FOUND, Reason.INVALID_FIELD):
                 raise
@@ -410,7 +430,7 @@ class EditorSession:
             return
         loop = run.loop
         if loop.sequence > prompting.loop:
-            loop = await self._client.get_loop(self.project, self.run, prompting.loop)
+            loop = await insisted(lambda: self._client.get_loop(self.project, self.run, prompting.loop))
         if loop.sequence == prompting.loop and loop.status in LOOP_ENDED:
             self._settle(prompting, loop)
         elif self._view.state == session_pb2.SESSION_STATE_WAITING_USER_INPUT:
@@ -426,22 +446,23 @@ class EditorSession:
         word = loop.reason.partition(":")[0]
         if prompting.ended.done():
             return
+        usage = answered_usage(loop.usage) if self._can.has_plans else {}
         if prompting.is_cancelled or word == ABORTED:
-            self._end(prompting, "cancelled")
+            self._end(prompting, "cancelled", usage)
         elif loop.status == FAILED:
             message = loop.reason or "The task failed."
             prompting.ended.set_exception(RpcError(INTERNAL_ERROR, message, {"status": FAILED}))
         elif loop.status == TOO_LONG:
-            self._end(prompting, "max_tokens")
+            self._end(prompting, "max_tokens", usage)
         elif word == BUDGET_EXHAUSTED:
-            self._end(prompting, "max_turn_requests")
+            self._end(prompting, "max_turn_requests", usage)
         else:
-            self._end(prompting, "end_turn")
+            self._end(prompting, "end_turn", usage)
 
     @staticmethod
-    def _end(prompting: Prompting, reason: str) -> None:
+    def _end(prompting: Prompting, reason: str, usage: SessionUpdate | None = None) -> None:
         if not prompting.ended.done():
-            prompting.ended.set_result(reason)
+            prompting.ended.set_result({"stopReason": reason, **(usage or {})})
 
     async def _send(self, update: SessionUpdate) -> None:
         self._notify(update)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from turnwright.types.v1 import command_record_pb2, delta_pb2, entry_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import command_record_pb2, delta_pb2, entry_pb2, settings_pb2, turn_pb2, usage_pb2
 
 from turnwright_acp.editor_tools import RUN
 from turnwright_acp.plans import path_in
@@ -61,24 +62,34 @@ def chunk(kind: str, text: str, message_id: str = "") -> SessionUpdate:
 
 
 class TextUpdates:
-    """The messages of a session, by their paths: what was streamed is not told again."""
+    """The messages of a session, by their paths: what was streamed is not told again.
+
+    What was shown of a reply that is given up stays. The one in its place is told from where it goes on, or, if it says
+    something else, as a message of its own.
+    """
 
     def __init__(self) -> None:
         self._sent: set[str] = set()
         """Messages that were told whole."""
         self._growing: dict[str, list[str]] = {}
-        """Texts that were told of messages that are streaming."""
+        """Texts of messages that are streaming, in pieces."""
+        self._given_up: dict[str, str] = {}
+        """Texts that were told before a reply began again, while it has said nothing else."""
+        self._begun: Counter[str] = Counter()
+        """How often a message was begun anew by another text."""
 
-    def begin(self) -> None:
-        """A reply begins; what was streamed of one before it was given up."""
+    def begin(self, turn: int) -> None:
+        """The reply of a turn begins; what was streamed of one before it was given up."""
+        shown = {path: "".join(pieces) for path, pieces in self._growing.items()} | self._given_up
+        self._given_up = {path: shown[path] for path in (f"assistant://{turn}", f"reasoning://{turn}") if path in shown}
         self._growing.clear()
 
     def grown(self, turn: int, delta: delta_pb2.Delta) -> Iterator[SessionUpdate]:
         match delta.WhichOneof("change"):
             case "append_content":
-                yield self._grow(f"assistant://{turn}", delta.append_content)
+                yield from self._grow(f"assistant://{turn}", delta.append_content)
             case "append_reasoning":
-                yield self._grow(f"reasoning://{turn}", delta.append_reasoning)
+                yield from self._grow(f"reasoning://{turn}", delta.append_reasoning)
             case "take_back" if delta.take_back.chars:
                 # What was shown cannot be taken back; what follows counts from there.
                 path = f"assistant://{turn}"
@@ -87,9 +98,14 @@ class TextUpdates:
     def to(self, path: str, text: str) -> Iterator[SessionUpdate]:
         """What a text that is streaming adds to what was told of it."""
         before = "".join(self._growing.get(path, ()))
-        if len(text) > len(before) and path not in self._sent:
-            self._growing[path] = [before]
-            yield self._grow(path, text[len(before) :])
+        if path in self._sent:
+            return
+        if not text.startswith(before):
+            self._given_up.setdefault(path, before)
+            before = ""
+        self._growing[path] = [before]
+        if len(text) > len(before):
+            yield from self._grow(path, text[len(before) :])
 
     def whole(self, entry: entry_pb2.Entry) -> Iterator[SessionUpdate]:
         """What a message that is complete adds to what was told of it."""
@@ -97,10 +113,23 @@ class TextUpdates:
             yield from self.to(entry.path, entry.body)
             self._sent.add(entry.path)
             self._growing.pop(entry.path, None)
+            self._given_up.pop(entry.path, None)
 
-    def _grow(self, path: str, text: str) -> SessionUpdate:
-        self._growing.setdefault(path, []).append(text)
-        return chunk(_SPEAKERS[path.partition(":")[0]], text, path)
+    def _grow(self, path: str, text: str) -> Iterator[SessionUpdate]:
+        pieces = self._growing.setdefault(path, [])
+        pieces.append(text)
+        if (shown := self._given_up.get(path)) is not None:
+            now = "".join(pieces)
+            if shown.startswith(now):
+                return
+            del self._given_up[path]
+            if now.startswith(shown):
+                text = now[len(shown) :]
+            else:
+                text = now
+                self._begun[path] += 1
+        message_id = f"{path}#{self._begun[path]}" if self._begun[path] else path
+        yield chunk(_SPEAKERS[path.partition(":")[0]], text, message_id)
 
 
 class CallUpdates:
@@ -200,6 +229,21 @@ def usage_update(turn: turn_pb2.Turn, cost_usd: float) -> SessionUpdate | None:
         return None
     update: SessionUpdate = {"sessionUpdate": "usage_update", "used": used, "size": size}
     return {**update, "cost": {"amount": cost_usd, "currency": "USD"}} if cost_usd else update
+
+
+def answered_usage(usage: usage_pb2.Usage) -> SessionUpdate:
+    """What a task has used, as the answer to its prompt says it; empty where nobody knows."""
+    if not usage.total_tokens:
+        return {}
+    used = {
+        "totalTokens": usage.total_tokens,
+        "inputTokens": usage.prompt_tokens,
+        "outputTokens": usage.completion_tokens,
+        "thoughtTokens": usage.reasoning_tokens,
+        "cachedReadTokens": usage.cached_tokens,
+        "cachedWriteTokens": usage.cache_write_tokens,
+    }
+    return {"usage": used}
 
 
 COMMANDS: Final = {

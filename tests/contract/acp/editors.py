@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from contract.acp.schemas import check_transcript
@@ -18,8 +19,9 @@ PLANS = {"plan": {}}
 class Editor:
     """Answers permissions by `decide`, and keeps the updates of each session."""
 
-    def __init__(self, peer: Peer, services: Services) -> None:
-        self.peer, self.services = peer, services
+    def __init__(self, peer: Peer, project: Path) -> None:
+        """`project` is the folder that it has open."""
+        self.peer, self.project = peer, project
         self.decide: Callable[[Message], str | None] = lambda request: "allow_once"
         self.answers: dict[str, Callable[[Message], Any]] = {}
         self.asked: list[Message] = []
@@ -90,10 +92,10 @@ class Editor:
 
     def place(self, session: str) -> Message:
         """The parameters that open a session again."""
-        return {"sessionId": session, "cwd": str(self.services.files), "mcpServers": []}
+        return {"sessionId": session, "cwd": str(self.project), "mcpServers": []}
 
     async def new(self) -> str:
-        return (await self.call("session/new", cwd=str(self.services.files), mcpServers=[]))["sessionId"]
+        return (await self.call("session/new", cwd=str(self.project), mcpServers=[]))["sessionId"]
 
     async def prompt(self, session: str, text: str = "Do it.") -> Message:
         return await self.call("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
@@ -116,9 +118,18 @@ class Editor:
 
 @asynccontextmanager
 async def editing(services: Services, capabilities: Any = None, model: str = "m", **agent: Any):
+    """An editor of services in this process."""
+    async with connected(
+        Agent(lambda: nullcontext(services.client), model, **agent), services.files, capabilities
+    ) as editor:
+        yield editor
+
+
+@asynccontextmanager
+async def connected(agent: Agent, project: Path, capabilities: Any = None):
     """An editor that has initialized. All that it was sent is held to the schemas of the protocol."""
-    async with served(Agent(lambda: nullcontext(services.client), model, **agent).serve) as peer:
-        editor = Editor(peer, services)
+    async with served(agent.serve) as peer:
+        editor = Editor(peer, project)
         try:
             await editor.call("initialize", protocolVersion=1, clientCapabilities=capabilities or {})
             yield editor

@@ -44,9 +44,13 @@ def agent(bench):
     return bench.command("acp", "--model", "m")
 
 
+def acpx_command(bench, *arguments):
+    return [str(NODE), str(ACPX), "--cwd", str(bench.project), "--agent", " ".join(agent(bench)), *arguments]
+
+
 def acpx(bench, *arguments, code=0):
     """What a command of acpx prints; it must end with this code."""
-    command = [str(NODE), str(ACPX), "--cwd", str(bench.project), "--agent", " ".join(agent(bench)), *arguments]
+    command = acpx_command(bench, *arguments)
     done = subprocess.run(command, env=bench.env(), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, (arguments, done.stdout, done.stderr)
     return done.stdout
@@ -68,12 +72,21 @@ def test_acpx_denies(bench):
 
 
 @with_acpx
-def test_acpx_keeps_a_session_over_two_prompts(bench):
+def test_acpx_keeps_a_session_over_its_prompts(bench):
     named = acpx(bench, "sessions", "new").split()[-1]
     try:
         assert "I write it." in acpx(bench, "--approve-all", "prompt", "Do it.")
+        bench.script("m", f"I wait.\n<sh>sleep 600</sh>{DONE}")
+        command, pipe = acpx_command(bench, "--approve-all", "prompt", "Wait."), subprocess.PIPE
+        with subprocess.Popen(command, env=bench.env(), stdout=pipe, stderr=pipe, text=True) as prompt:
+            said = iter(prompt.stdout.readline, "")
+            assert any("I wait." in line for line in said)
+            assert acpx(bench, "cancel") == "cancel requested\n"
+            assert any("[done] cancelled" in line for line in said)
+            prompt.communicate()
         assert "mode set: ask" in acpx(bench, "set-mode", "ask")
-        assert "The second." in acpx(bench, "--approve-all", "prompt", "And now?")
+        bench.script("m", f"The third.{DONE}")
+        assert "The third." in acpx(bench, "--approve-all", "prompt", "And now?")
         assert "nothing to cancel" in acpx(bench, "cancel")
         assert named in acpx(bench, "sessions", "list")
     finally:

@@ -95,7 +95,7 @@ async def test_a_plan_whose_file_is_not_there_is_empty_until_it_is(tmp_path):
         await services.client.set_plan(*at, file_plan("none.md"))
         await editor.until(lambda: told(editor, session))
         assert told(editor, session)[0]["plan"]["content"] == ""
-        assert await editor.prompt(session) == {"stopReason": "end_turn"}
+        assert (await editor.prompt(session))["stopReason"] == "end_turn"
 
 
 @pytest.mark.asyncio

@@ -34,7 +34,7 @@ async def test_a_whole_session_is_valid(tmp_path, capabilities, kinds):
     async with running(tmp_path) as services, editing(services, capabilities) as editor:
         services.script(REPLY, DONE)
         session = await editor.new()
-        assert await editor.prompt(session) == {"stopReason": "end_turn"}
+        assert (await editor.prompt(session))["stopReason"] == "end_turn"
         for mode in ("ask", "yolo", "act"):
             await editor.call("session/set_mode", sessionId=session, modeId=mode)
         await editor.call("session/set_config_option", sessionId=session, configId="reasoning", value="high")

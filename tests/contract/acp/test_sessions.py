@@ -1,8 +1,8 @@
-"""Sessions over their life: what waits when they are opened, two editors on one run, services that go away (AG06-AG10)."""
+"""Sessions over their life: what waits when they are opened, two editors on one run (AG06-AG10)."""
 
-import asyncio
 import base64
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -13,7 +13,6 @@ from turnwright_core.limits import IMAGE_BYTES_MAX
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 INVALID_PARAMS, INTERNAL, NOT_FOUND, AUTH_REQUIRED = -32602, -32603, -32002, -32000
-SERVICES = ("store", "provider", "assembler", "executor")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
 
@@ -36,50 +35,6 @@ async def waiting(editor, session, text="Do it."):
     prompt = await editor.begin_prompt(session, text)
     await editor.until(lambda: editor.asked)
     return prompt
-
-
-@pytest.mark.parametrize("service", SERVICES)
-async def test_a_permission_outlives_every_service(tmp_path, service):
-    async with running(tmp_path) as services, editing(services) as editor:
-        services.script('<set path="a.txt">new\n</set>' + DONE)
-        session = await editor.new()
-        prompt = await waiting(editor, session)
-        await services.restart(service)
-        await editor.peer.send(
-            {"id": editor.asked[0]["id"], "result": {"outcome": {"outcome": "selected", "optionId": "allow_once"}}}
-        )
-        assert (await prompt)["result"] == {"stopReason": "end_turn"}
-        assert (services.files / "a.txt").read_text() == "new\n"
-        assert editor.updates(session, "tool_call_update")[-1]["status"] == "completed"
-
-
-@pytest.mark.parametrize("service", SERVICES)
-async def test_a_prompt_outlives_every_service(tmp_path, service):
-    async with running(tmp_path) as services, editing(services) as editor:
-        words = "".join(f"word{number} " for number in range(300))
-        (services.root / "m.txt").write_text(f"=== reply chunk_chars=8 delay_ms=10 ===\n{words}{DONE}\n")
-        session = await editor.new()
-        prompt = await editor.begin_prompt(session)
-        await editor.until(lambda: editor.said(session))
-        await services.restart(service)
-        assert (await prompt)["result"] == {"stopReason": "end_turn"}
-        assert editor.said(session).strip().endswith("word299")
-
-
-@pytest.mark.parametrize("service", SERVICES)
-async def test_a_load_outlives_every_service(tmp_path, service):
-    async with running(tmp_path) as services:
-        services.script("The answer is 4." + DONE)
-        async with editing(services) as editor:
-            session = await editor.new()
-            await editor.prompt(session)
-        async with editing(services) as editor:
-            await services.stop(service)
-            load = await editor.begin("session/load", editor.place(session))
-            await asyncio.sleep(0.1)
-            await services.start(service)
-            assert "result" in await load
-            assert "The answer is 4." in editor.said(session)
 
 
 async def test_what_waits_is_asked_again_when_the_session_is_loaded(tmp_path):
@@ -180,14 +135,14 @@ async def test_however_a_prompt_is_cancelled_it_answers_so_and_nothing_follows(t
         else:
             await editor.call(how, sessionId=session)
         answer = await prompt
-        assert answer["result"] == {"stopReason": "cancelled"}
+        assert answer["result"]["stopReason"] == "cancelled"
         run = session.partition("/")[2]
         assert (await services.client.wait_loop(services.project, run, 1)).status == 499
         if how != "session/close":
             behind = editor.order[editor.order.index(answer) + 1 :]
             # Its plans are as they were, and the next prompt is answered.
             editor.decide = lambda request: "reject_once"
-            assert await editor.prompt(session, "Go on.") == {"stopReason": "end_turn"}
+            assert (await editor.prompt(session, "Go on."))["stopReason"] == "end_turn"
             assert [one for one in behind if one.get("method") == "session/update"] == []
             assert len(editor.updates(session, "plan_update")) == 1
 
@@ -341,13 +296,32 @@ async def test_sessions_are_listed_forked_and_deleted(tmp_path):
         assert await editor.refused("session/prompt", sessionId=session, prompt=[]) == NOT_FOUND
 
 
-async def test_what_a_session_has_used_is_told_before_the_prompt_is_answered(tmp_path):
-    async with running(tmp_path) as services, editing(services) as editor:
+@pytest.mark.parametrize(("capabilities", "kinds"), [({}, {"stopReason"}), (PLANS, {"stopReason", "usage"})])
+async def test_what_a_session_has_used_is_told(tmp_path, capabilities, kinds):
+    async with running(tmp_path) as services, editing(services, capabilities) as editor:
         services.script(DONE)
         session = await editor.new()
-        await editor.prompt(session)
-        (usage,) = editor.updates(session, "usage_update")
-        assert 0 < usage["used"] < usage["size"]
+        answer = await editor.prompt(session)
+        (told,) = editor.updates(session, "usage_update")
+        assert 0 < told["used"] < told["size"]
+        assert set(answer) == kinds
+        if "usage" in kinds:
+            used = answer["usage"]
+            assert used["inputTokens"] + used["outputTokens"] == used["totalTokens"] == told["used"]
+
+
+async def test_the_title_of_a_session_is_told_once_it_has_one(tmp_path):
+    async with running(tmp_path) as services, editing(services) as one, editing(services) as other:
+        services.script(DONE, DONE)
+        session = await one.new()
+        await other.call("session/resume", **other.place(session))
+        for text in ("First\n task", "Second task"):
+            await one.prompt(session, text)
+        await other.until(lambda: "Second task" in other.said(session, "user_message_chunk"))
+        for editor in (one, other):
+            (told,) = editor.updates(session, "session_info_update")
+            assert told["title"] == "First task"
+            assert datetime.fromisoformat(told["updatedAt"])
 
 
 async def test_who_needs_a_token_is_told_how_to_give_one(tmp_path):

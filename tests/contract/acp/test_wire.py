@@ -43,7 +43,7 @@ async def test_the_wire(case, tmp_path):
         words = "word " * 200
         (services.root / "m.txt").write_text(f"=== reply chunk_chars=8 delay_ms=50 ===\n{words}{DONE}\n")
         async with served(Agent(lambda: nullcontext(services.client), "m").serve) as peer:
-            editor, session = Editor(peer, services), ""
+            editor, session = Editor(peer, services.files), ""
             # Its own requests have other ids than those of the case.
             editor.methods = dict.fromkeys(range(1, 101), "")
             for step in case["send"]:
@@ -81,7 +81,7 @@ async def test_the_wire(case, tmp_path):
 @pytest.mark.asyncio
 async def test_who_speaks_another_version_is_answered_ours_and_may_leave(tmp_path):
     async with running(tmp_path) as services, served(Agent(lambda: nullcontext(services.client)).serve) as peer:
-        editor = Editor(peer, services)
+        editor = Editor(peer, services.files)
         assert await editor.refused("session/list") == -32600
         for version in (2, 1, 0, 65_535):
             assert (await editor.call("initialize", protocolVersion=version))["protocolVersion"] == 1
