@@ -28,7 +28,7 @@ VALUES = {
     "store": """
         SetEntry AppendEntry RemoveEntry CopyEntry MoveEntry EntryWrite LoopEnd NextTurn EndTurnRequest EndTurnResponse
         WriteEntriesRequest WriteEntriesResponse WatchChangesRequest WatchChangesResponse
-        ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse
+        ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse TitleCall
     """.split(),
     "assembler": """
         AssembleRequest UnfitPiece PacketReport AssembleResponse CheckBudgetResponse
@@ -106,7 +106,7 @@ DURATIONS = {
 }  # fmt: skip
 """Those in seconds, by the names of values."""
 
-SHORT_JSON = ("ToolCall", "SearchHit", "Usage", "ResponseFormat", "LoopTally", "TurnResult", "Capabilities")
+SHORT_JSON = ("ToolCall", "SearchHit", "Usage", "ResponseFormat", "LoopTally", "TurnResult", "Capabilities", "TitleCall")
 """What is stored as JSON without the fields that have their defaults."""
 
 DEFAULTS = {

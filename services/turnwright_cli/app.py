@@ -257,6 +257,7 @@ add_command(
     ),
     Option(["--temperature"], metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature."),
     Option(["--persona-file"], metavar="FILE", type=FILE, help="Persona; before the first turn only."),
+    Option(["--title"], help="What the run is called in lists; empty: as a model or the first prompt says."),
     Option(["--context-limit"], metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's."),
     *LIMITS,
     Option(["--yolo/--no-yolo"], default=None, help="Accept every proposal of the run."),

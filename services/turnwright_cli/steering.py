@@ -59,6 +59,7 @@ async def configure_run(
     context_limit: int | None,
     yolo: bool | None,
     calls: str | None,
+    title: str | None,
     **limits: object,
 ) -> int:
     patch = settings_pb2.RunSettingsPatch(
@@ -69,6 +70,7 @@ async def configure_run(
         budget=budget_of(**limits),
         yolo=yolo,
         calls=call_style(calls),
+        title=title,
     )
     changes = bool(patch.ListFields())
     async with open_run(call, run, reads=not changes) as (client, project, found):
@@ -102,6 +104,7 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
         f"budget         {budget_words(settings.budget)}",
         f"yolo           {'yes' if settings.yolo else 'no'}",
         f"calls          {call_words(settings.calls)}",
+        f"title          {safe_line(settings.title) or 'default'}",
     ]
 
 

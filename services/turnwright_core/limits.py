@@ -76,6 +76,9 @@ PATCH_BYTES_MAX: Final = 256 * 1024
 OLD_TEXTS_BYTES_MAX: Final = 1024 * 1024
 """Texts of files before the changes of a proposal, in bytes together."""
 
+TITLE_TOKENS_MAX: Final = 1024
+"""Most tokens of output for the title of a run, thoughts included: some models think although they are not asked to."""
+
 CONTEXT_LENGTH_DEFAULT: Final = 32_768
 """Assumed context window of a model that does not state one, in tokens (architecture 15)."""
 

@@ -36,6 +36,11 @@ class ExecutorSettings(PeerSettings):
     assembler: str = setting("Address of the assembler.", "127.0.0.1:7442")
     provider: str = setting("Address of the provider.", "127.0.0.1:7443")
 
+    title_model: str = setting(
+        "Alias of a cheap model that is asked once for the title of each run, after its first reply. The call is "
+        "charged to the run. Empty: none is asked, and the title is the beginning of the first prompt.",
+        "",
+    )
     temperature: float = setting("Sampling temperature for runs that do not set one.", TEMPERATURE_DEFAULT, ge=0, le=2)
     loop_turns_max: int = setting("Maximum number of turns in one loop.", 99, ge=1, le=10_000)
     turn_commands_max: int = setting("Maximum number of commands in one turn. The rest are dropped.", 99, ge=1, le=1000)

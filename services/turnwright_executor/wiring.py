@@ -57,6 +57,7 @@ from turnwright_executor.tools.undo import Undo
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Placement, Services
 from turnwright_executor.turn.recording import reply_reader
+from turnwright_executor.turn.titles import Titles
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.tail import TailBounds
@@ -173,9 +174,12 @@ class _Wired:
         settings = self._settings
         models = ProviderModels(self._provider, settings.generate_deadline_s, time.monotonic)
         reader = partial(reply_reader, settings.turn_commands_max, tools)
+        packets = AssemblerPackets(self._assembler)
+        self._titles = Titles(self._ledger, packets, models, settings)
         return Services(
             ledger=self._ledger,
-            packets=AssemblerPackets(self._assembler),
+            packets=packets,
+            titles=self._titles,
             models=models,
             generation=Generation(models, settings.reply_bytes_max, time.monotonic, reader),
             tools=tools,
@@ -240,6 +244,7 @@ class _Wired:
     async def _drain(self) -> None:
         self._watches.close()
         await asyncio.gather(self._scheduler.drain(), self._calls.stop(self._settings.drain_s))
+        await self._titles.stop()
         await self._hooks.stop()
         await self._hubs.close()
 

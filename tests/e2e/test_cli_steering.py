@@ -109,6 +109,7 @@ def test_settings_of_a_run_are_shown_and_changed(bench) -> None:
         "budget         7 turns, $0.5",
         "yolo           yes",
         "calls          tags",
+        "title          default",
     ]
     assert message["settings"]["budget"] == {"turns_max": 7, "cost_usd_max": 0.5}
 

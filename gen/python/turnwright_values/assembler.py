@@ -9,7 +9,7 @@ from msgspec import Struct
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.packet_values import PacketMessage
 from turnwright_values.store import EntryWrite
-from turnwright_values.types import CompressionStrength, Cursor, TurnRequest, ViewChange
+from turnwright_values.types import CompressionStrength, Cursor, RequestKind, TurnRequest, ViewChange
 
 
 class AssembleRequest(Struct, frozen=True):
@@ -51,8 +51,9 @@ class AssembleRequest(Struct, frozen=True):
     output_reserve: int = 0
     """Tokens of the context window to keep free for the reply to a transcript. Less than what
     TURNWRIGHT_BUDGET_CEILING leaves, as 0 is, counts as that."""
-    compaction: bool = False
-    """True assembles a transcript for a turn that summarizes: with the request to summarize at its end."""
+    kind: RequestKind = RequestKind.UNSPECIFIED
+    """What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title,
+    with the beginnings of the latest prompt and of the latest reply. Any other: the whole."""
 
 
 class UnfitPiece(Struct, frozen=True):
@@ -104,10 +105,10 @@ class PacketReport(Struct, frozen=True):
     unfit: tuple[UnfitPiece, ...] = ()
     """With `overflow`: what takes most room of a transcript and cannot be left out, largest first; at most 10."""
     after_reply: tuple[EntryWrite, ...] = ()
-    """With `compaction`: what to write with the end of the turn if the model has replied: it archives the messages
+    """For a COMPACTION: what to write with the end of the turn if the model has replied: it archives the messages
     that the summary replaces. The paths are those that the reply lists."""
     replaced_chars: int = 0
-    """With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts
+    """For a COMPACTION: code points of the messages that the summary replaces. A summary that is not shorter counts
     as none: nothing is written, and the next transcript leaves messages out."""
 
 

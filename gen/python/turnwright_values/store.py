@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.plans.plan import Plan
-from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, ViewFilter, Visibility
+from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, Usage, ViewChange, ViewFilter, Visibility
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
@@ -335,6 +335,8 @@ class ClaimRunResponse(Struct, frozen=True):
     the run nor the loop has a budget."""
     loop_spent: Spend | None = None
     """The same of the loop."""
+    titled: bool = False
+    """True if the run has its own title or has had its call for one, see WriteTitle."""
 
 
 class Lease(Struct, frozen=True):
@@ -377,4 +379,24 @@ class GetLeaseResponse(Struct, frozen=True):
     """Address at which other executors reach the owner; empty if there is none."""
     run_status: int = 0
     """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
+
+
+class TitleCall(Struct, frozen=True, omit_defaults=True):
+    """The model call that asks for the title of a run. What it takes is part of what its run and its loop have
+    spent."""
+
+    call_id: str = ""
+    """Identifies the call, 1 to 128 characters: only who has begun it may end it."""
+    model: str = ""
+    """Alias of the model."""
+    loop: int = 0
+    """Sequence of the loop that it is charged to."""
+    reserved_tokens: int = 0
+    """Tokens that are reserved for it, charged as lost until `usage` says more."""
+    reserved_cost_usd: float = 0.0
+    """Estimated cost of these in US dollars."""
+    usage: Usage | None = None
+    """What the vendor reported, once the call has ended. Absent: it has not, or its owner has died."""
+    title: str = ""
+    """The title, one line of at most 200 characters without control characters. Empty: none."""
 

@@ -180,7 +180,7 @@ class RequestKind(IntEnum):
     COMPACTION = 2
     """Summarizes earlier messages, to continue with fewer tokens."""
     TITLE = 3
-    """Asks for a title of the run."""
+    """Asks for a title of the run: a call beside its turns (WriteTitle of the store)."""
 
 
 class ReplyKind(IntEnum):
@@ -546,6 +546,9 @@ class RunSettings(Struct, frozen=True):
     """How models call tools. Applies to loops whose first turn has not begun."""
     tool_rules: ToolRules | None = None
     """Decisions that hold for the whole run. Absent: none."""
+    title: str = ""
+    """What a person calls the run: one line of at most 200 characters, without control characters. Empty: as
+    Run.title says. A fork begins without it."""
 
 
 class RunSettingsPatch(Struct, frozen=True):
@@ -573,6 +576,9 @@ class RunSettingsPatch(Struct, frozen=True):
     tool_rules: ToolRules | None = None
     """Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no
     more from the next effect on."""
+    title: str | None = None
+    """What a person calls the run: one line of at most 200 characters, without control characters; empty: as
+    Run.title says."""
 
 
 class Loop(Struct, frozen=True):
@@ -655,8 +661,10 @@ class Run(Struct, frozen=True):
     """What the run is doing, for people. Set in answers to clients and in events; unspecified in answers that only
     owners get."""
     title: str = ""
-    """What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
-    answers of RunService and by SubmitCommand; empty elsewhere, and before the first task."""
+    """What the run is about, for lists, on one line of at most 200 characters: what a person called it
+    (RunSettings.title), or else what the model of the executor's TURNWRIGHT_TITLE_MODEL called it, or else the
+    beginning of its first prompt. Set in answers of RunService and by SubmitCommand; empty elsewhere, and before the
+    first task."""
 
 
 class TurnRequest(Struct, frozen=True):

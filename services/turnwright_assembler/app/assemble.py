@@ -21,6 +21,7 @@ from turnwright_assembler.app.packet import ComposedPacket, MessagesDelta, Packe
 from turnwright_assembler.app.reading import DEADLINE_S, RowsReader, StepRunner
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
+from turnwright_assembler.app.title import title_rows
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block
@@ -209,7 +210,7 @@ class Assembler:
         )
 
     async def assemble(self, ask: AssembleRequest) -> Assembled:
-        """Build the packet of a turn as of now. Raises TurnwrightError."""
+        """Build the packet of a turn, or the request for a title, as of now. Raises TurnwrightError."""
         if ask.transcript:
             self._check_unfiltered()
         return await self._on_rows(ask, self._assembled)
@@ -226,6 +227,8 @@ class Assembler:
             return await work(ask, await reader.up_to_date(ask, held))
 
     async def _assembled(self, ask: AssembleRequest, rows: _Rows) -> Assembled:
+        if ask.kind is RequestKind.TITLE and isinstance(rows, TranscriptRows):
+            rows = title_rows(rows)
         if ask.request is not None and self._prompt_plugins.of(ask.request):
             # They see the prompt with earlier edits applied.
             messages = apply_prompt_edits(await self.runner.run(self._prompt, ask, rows), ask.edits)

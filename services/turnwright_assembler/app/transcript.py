@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.assembler import AssembleRequest, UnfitPiece
 from turnwright_values.store import EntryWrite
-from turnwright_values.types import CompressionStrength, Entry, MessageKind, Visibility
+from turnwright_values.types import CompressionStrength, Entry, MessageKind, RequestKind, Visibility
 
 from turnwright_assembler.app.packet import MessagesDelta
 from turnwright_assembler.app.transcript_rows import TranscriptRows
@@ -110,7 +110,7 @@ def fitting_transcript(
 def _fitting(
     rows: TranscriptRows, ask: AssembleRequest, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
 ) -> Transcript:
-    if ask.compaction:
+    if ask.kind is RequestKind.COMPACTION:
         return _compaction(rows, ask, divisor, budget, make)
     room = _room(rows, ask, divisor, budget)
     before = tokens_of(rows.chars, divisor)

@@ -67,7 +67,8 @@ def pieces_of(lines: str) -> Sequence[str]:
 class TranscriptRows:
     """The entries that messages are made of, by path, and the conversation that they make, as of `cursor`."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: str = system_text("{}")) -> None:
+        """`rules`: the system message, until the run's instructions come."""
         self.cursor: Cursor | None = None
         self.size_bytes = 0
         self.entries: dict[str, Entry] = {}
@@ -80,7 +81,7 @@ class TranscriptRows:
         """By record, while changes are applied."""
         self._used_by: dict[str, tuple[str, ...]] = {}
         """The messages that an entry is a part of beside its own."""
-        self._rules = system_text("{}")
+        self._rules = rules
         self._of_project = ""
         """The end of the system message: the instructions of the project."""
         self._system: Sequence[str] = short_pieces((self._rules,))

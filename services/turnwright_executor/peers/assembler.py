@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
 from turnwright_values.assembler import AssembleRequest, CheckBudgetResponse, PacketReport
-from turnwright_values.types import Assembly, Cursor, RequestKind, Turn, ViewChange
+from turnwright_values.types import Assembly, Cursor, Turn, ViewChange
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import decode
@@ -32,7 +32,7 @@ def assemble_call(
     return AssembleRequest(
         address.project, address.run, turn.number, turn.loop, request.context_length, None, calibration,
         transcript=request.assembly is Assembly.TRANSCRIPT, output_reserve=request.output_reserve, edits=edits,
-        prefill=prefill, compaction=request.kind is RequestKind.COMPACTION,
+        prefill=prefill, kind=request.kind,
     )  # fmt: skip
 
 

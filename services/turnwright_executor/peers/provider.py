@@ -18,7 +18,7 @@ from turnwright_values.types import Model, RequestKind, TokenSource, TurnRequest
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.chat.transcript import merge_user_messages
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TITLE_TOKENS_MAX
 from turnwright_core.model_calls import GeneratePart
 from turnwright_core.models import ToolChoice
 from turnwright_core.wire.codec import known
@@ -117,7 +117,7 @@ class ProviderModels:
             model,
             sent,
             request.temperature,
-            summary_tokens_max(model, request) if request.kind is RequestKind.COMPACTION else None,
+            output_tokens_max(model, request),
             call_index,
             tools=tools,
             # They are offered all the same: what was called before is in the conversation, and in the vendor's cache.
@@ -131,6 +131,13 @@ class ProviderModels:
             ),
         )
         return self._peer.stream(self._by_value.Generate, wanted, self._deadline_s)
+
+
+def output_tokens_max(model: Model, request: TurnRequest) -> int | None:
+    """The output limit of a call; None: the vendor's."""
+    if request.kind is RequestKind.TITLE:
+        return TITLE_TOKENS_MAX
+    return summary_tokens_max(model, request) if request.kind is RequestKind.COMPACTION else None
 
 
 def summary_tokens_max(model: Model, request: TurnRequest) -> int:

@@ -18,15 +18,18 @@ from turnwright_values.store import (
     EndTurnRequest,
     EndTurnResponse,
     EntryWrite,
+    TitleCall,
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
-from turnwright_values.types import ViewFilter
+from turnwright_values.types import Model, ViewFilter
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import WRITES_MAX
 from turnwright_core.packet_values import TurnPacket
+from turnwright_core.wire.claims import title_call_to_pb
+from turnwright_core.wire.runs import model_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.peers.schemes import KnownSchemes
@@ -199,3 +202,8 @@ class StoreWrites:
         done, _ = await self._in_parts(self._by_value.EndTurn, request, writes, with_writes=with_writes)
         self._schemes.update_registry(done.schemes)
         return done
+
+    async def write_title(self, address: RunAddress, call: TitleCall) -> Model | None:
+        request = ledger_pb2.WriteTitleRequest(project=address.project, run=address.run, call=title_call_to_pb(call))
+        answer = await self._call(self.stub.WriteTitle, request)
+        return model_from_pb(answer.model) if answer.HasField("model") else None

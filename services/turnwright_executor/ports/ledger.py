@@ -15,10 +15,21 @@ from turnwright_values.store import (
     EntryWrite,
     GetLeaseResponse,
     RenewLeasesResponse,
+    TitleCall,
     WatchChangesResponse,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, Turn, ViewFilter
+from turnwright_values.types import (
+    Cursor,
+    Entry,
+    FileConstraint,
+    Model,
+    QueuedCommand,
+    Run,
+    SearchHit,
+    Turn,
+    ViewFilter,
+)
 
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
@@ -105,6 +116,9 @@ class Ledger(Protocol):
         self, address: RunAddress, epoch: int, end: EndTurnRequest, view_filter: ViewFilter = ViewFilter.UNSPECIFIED
     ) -> EndTurnResponse:
         """End a turn, and perhaps its loop, or open the next one."""
+
+    async def write_title(self, address: RunAddress, call: TitleCall) -> Model | None:
+        """Write the call for a run's title, before it is made and once it has ended; None: it must not be made."""
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """Those of the entries that exist."""

@@ -162,7 +162,7 @@ class Generation:
                 )
                 await self._stream(publisher, turn, model, call, draft, sleeps)
             except TurnwrightError as error:
-                draft.unmade_calls += not _may_cost(draft, error)
+                draft.unmade_calls += not may_cost(draft, error)
                 publisher.stream(turn.number, StreamBroke(outcome_of(error)))
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == ATTEMPTS_MAX:
                     raise
@@ -227,7 +227,7 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
     return max(1, round((end_s - begin_s) * 1000))
 
 
-def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
+def may_cost(draft: Draft, error: TurnwrightError) -> bool:
     """Whether the vendor may want to be paid for a call that ended so."""
     if draft.text or draft.thoughts or draft.calls or draft.usage.total_tokens or error.reason in UNTOLD:
         return True

@@ -47,6 +47,7 @@ from turnwright_executor.turn.project_files import FileSync
 from turnwright_executor.turn.recording import ParsedReply, reply_reader
 from turnwright_executor.turn.slots import Slot
 from turnwright_executor.turn.spend_meter import SpendMeter
+from turnwright_executor.turn.titles import Titles
 from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -62,6 +63,7 @@ class Services(Struct, frozen=True):
     tools: Mapping[str, Tool]
     settings: ExecutorSettings
     hooks: Hooks
+    titles: Titles
     targets: Mapping[str, str] = {}
     """As in RecordingContext."""
 
@@ -152,6 +154,8 @@ class LoopScope:
         self.spend_meter = SpendMeter(claim, loop, time.monotonic)
         self.open: OpenTurn
         """The turn that is open; between two turns the one before."""
+        self.is_titled = claim.titled
+        """Whether a title has been asked for, or needs not to be."""
         self.commands: CommandSteps | None = None
         """Those of the open turn, once its reply is recorded."""
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT

@@ -359,6 +359,9 @@ class LoopSteps:
             break
         scope.view_changes.add(ack.cursor, ack.view_change)
         scope.concluded(state, result, loop_end)
+        if not scope.is_titled:
+            scope.is_titled = True
+            scope.services.titles.ask(scope.address, open_turn.turn, ack.cursor, scope.spend_meter)
         if ack.next:
             scope.spend_meter.begin_turn()
             self._opener.begun()

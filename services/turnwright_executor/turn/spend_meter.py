@@ -101,6 +101,16 @@ class SpendMeter:
         self._lose(lost_calls * self._call_tokens)
         self._afford_call()
 
+    def set_aside(self, tokens: int) -> float:
+        """Take tokens for a call beside the turns; returns what they may cost, in US dollars. Raises BudgetError."""
+        cost_usd = price_of(tokens, self._run.spent)
+        for one in self._limited:
+            _refuse(before_call(one.budget, one.spent, tokens, cost_usd, of_run=one.of_run))
+        for one in self._limited:
+            spent = one.spent
+            one.spent = replace(spent, tokens=spent.tokens + tokens, cost_usd=spent.cost_usd + cost_usd)
+        return cost_usd
+
     def lose_call(self, draft: Draft) -> None:
         """The call is lost, and will be made again. Raises BudgetError."""
         self._charge_retried(draft)

@@ -10,13 +10,25 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.store import EntryWrite, SetEntry
-from turnwright_values.types import Cursor, Loop, Run, RunSettingsPatch, Spend, State, Tier, TurnResult, Visibility
+from turnwright_values.store import EntryWrite, SetEntry, TitleCall
+from turnwright_values.types import (
+    Cursor,
+    Loop,
+    Model,
+    Run,
+    RunSettingsPatch,
+    Spend,
+    State,
+    Tier,
+    TurnResult,
+    Visibility,
+)
 
 from turnwright_core.chat.timeline import INJECT_TOOL
-from turnwright_core.checks import check_bytes, invalid, transition_forbidden
+from turnwright_core.checks import check_bytes, check_words, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.limits import COMMENT_BYTES_MAX, NAME_CHARS_MAX
+from turnwright_core.titles import check_title
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
@@ -31,7 +43,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import schedules as schedule_rows
-from turnwright_store.sql.registry import get_model
+from turnwright_store.sql.registry import find_model, get_model
 from turnwright_store.sql.run_names import add_name_change
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.views import list_entry_rows
@@ -96,6 +108,27 @@ def _open_loops(tx: Transaction, run: RunRow) -> list[Loop]:
     return [*([run.active] if run.active else []), *queued]
 
 
+def write_title(tx: Transaction, address: RunRef, call: TitleCall) -> Model | None:
+    """Write the model call for the title of a run; None: it is not the run's, so that nobody makes it.
+
+    Raises MODEL_NOT_FOUND.
+    """
+    check_words("call.call_id", call.call_id, NAME_CHARS_MAX)
+    check_title("call.title", call.title)
+    run = get_run(tx.connection, address.project, address.run)
+    begun = run.title_call
+    if (begun is None and run.run.settings.title) or (begun and begun.call_id != call.call_id):
+        return None
+    model = find_model(tx.connection, call.model) if begun else get_model(tx.connection, call.model)
+    if begun:
+        call = replace(begun, usage=begun.usage or call.usage, title=begun.title or call.title)
+    if call != begun:
+        rows.write_title_call(tx.connection, run.id, call)
+    if call.title and not (begun and begun.title):
+        write_run(tx, bump_revision(tx, run))
+    return model
+
+
 class InjectedMessage(Struct, frozen=True):
     """An injected message; the cursor is that before it."""
 
@@ -152,7 +185,29 @@ def get_spend(connection: Connection, run: RunRow, loop: int) -> tuple[Spend, Sp
     """Spend of a run and one of its loops; 0: the active or latest one."""
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
     turns = list(rows.ended_turns(connection, run.id))
-    return _sum(turns), _sum(turn for turn in turns if turn[0] == sequence)
+    spent, of_loop = _sum(turns), _sum(turn for turn in turns if turn[0] == sequence)
+    if call := run.title_call:
+        return _with_title(spent, call), _with_title(of_loop, call) if call.loop == sequence else of_loop
+    return spent, of_loop
+
+
+def _with_title(spent: Spend, call: TitleCall) -> Spend:
+    """With the call for a title: as reserved, until its vendor has reported more."""
+    if call.usage is None:
+        return replace(
+            spent,
+            tokens=spent.tokens + call.reserved_tokens,
+            lost_tokens=spent.lost_tokens + call.reserved_tokens,
+            cost_usd=spent.cost_usd + call.reserved_cost_usd,
+        )
+    usage = call.usage
+    cost_usd = call.reserved_cost_usd if usage.cost_usd is None and usage.total_tokens else usage.cost_usd or 0.0
+    return replace(
+        spent,
+        tokens=spent.tokens + usage.total_tokens,
+        cost_usd=spent.cost_usd + cost_usd,
+        prompt_tokens=spent.prompt_tokens + usage.prompt_tokens,
+    )
 
 
 def _sum(turns: Iterable[tuple[int, TurnResult | None, int]]) -> Spend:

@@ -46,6 +46,7 @@ from turnwright_core.limits import (
 from turnwright_core.runs import ABORTED, LOOP_ENDED, PROPOSED, RUN_TRANSITIONS, RUNNING
 from turnwright_core.schemes import OF_SESSIONS
 from turnwright_core.text import scheme_of
+from turnwright_core.titles import TITLE_CHARS_MAX, one_line
 from turnwright_core.wire.command_records import may_have_happened
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import loop_from_pb, run_from_pb, turn_from_pb
@@ -230,6 +231,7 @@ def run_of(item: JsonItem, now_ms: int) -> Run:
         raise ElementError(error.message) from None
     status = run.status if run.status in RUN_TRANSITIONS and run.status not in (RUNNING, PROPOSED) else ABORTED
     create_ms = min(run.create_ms or now_ms, now_ms)
+    run = replace(run, title=one_line(run.title)[:TITLE_CHARS_MAX])
     return replace(run, settings=settings, status=status, create_ms=create_ms, forked_from=None, loop=None)
 
 

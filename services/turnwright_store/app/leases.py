@@ -167,6 +167,7 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
         file_constraints_left_out=constraints is None,
         spent=spent,
         loop_spent=loop_spent,
+        titled=run.title_call is not None or bool(run.run.settings.title),
     )
 
 

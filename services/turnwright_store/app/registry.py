@@ -17,6 +17,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import is_active, session_state
+from turnwright_core.titles import beginning_of
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
@@ -34,9 +35,6 @@ from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_bumped_scope, add_scope
 from turnwright_store.sql.sessions import waiting_commands
-
-TITLE_CHARS_MAX = 200
-"""Length of the title of a run."""
 
 _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
@@ -199,15 +197,13 @@ def with_origins(connection: Connection, rows: Sequence[runs.RunRow]) -> list[Ru
     # Most runs have one loop, which came with them.
     prompts = {row.id: row.run.loop.prompt for row in rows if row.run.loop and row.run.loop.sequence == 1}
     prompts |= loops.first_prompts(connection, [row.id for row in rows if row.run.loop and row.id not in prompts])
-    return [_with_origin(connection, row, title_of(prompts.get(row.id, ""))) for row in rows]
+    return [_with_origin(connection, row, prompts.get(row.id, "")) for row in rows]
 
 
-def title_of(prompt: str) -> str:
-    return " ".join(prompt[: TITLE_CHARS_MAX * 2].split())[:TITLE_CHARS_MAX]
-
-
-def _with_origin(connection: Connection, row: runs.RunRow, title: str) -> Run:
-    """The clock is read only if somebody seems to hold the run."""
+def _with_origin(connection: Connection, row: runs.RunRow, prompt: str) -> Run:
+    """`prompt`: its first one. The clock is read only if somebody seems to hold the run."""
+    asked = row.title_call.title if row.title_call else ""
+    title = row.run.settings.title or asked or beginning_of(prompt)
     run = replace(row.run, state=session_state_of(connection, row), title=title)
     if run.status != RUNNING or not row.lease_owner:
         return run

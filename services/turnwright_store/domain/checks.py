@@ -36,6 +36,7 @@ from turnwright_core.limits import (
     SPAN_S_MAX,
 )
 from turnwright_core.models import PRICE_USD_MAX
+from turnwright_core.titles import check_title
 from turnwright_store.domain.write_rules import check_attributes, check_path
 
 ROOT_CHARS_MAX: Final = 4096
@@ -77,6 +78,7 @@ def check_run_settings(settings: RunSettings) -> None:
     check_budget(settings.budget, "run_settings.budget")
     if settings.tool_rules:
         _check_tool_rules(settings.tool_rules)
+    check_title("title", settings.title)
 
 
 def _check_tool_rules(rules: ToolRules) -> None:

@@ -21,10 +21,10 @@ from turnwright_values.types import Tier
 from turnwright_core.checks import invalid
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.claims import claim_to_pb
+from turnwright_core.wire.claims import claim_to_pb, title_call_from_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
 from turnwright_kit.auth import Caller, check_min_tier, current_caller
-from turnwright_store.app import commands, leases, ledger
+from turnwright_store.app import commands, control, leases, ledger
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.write_entries import write_entries
@@ -33,7 +33,9 @@ from turnwright_store.domain.packets import check_packet
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import (
     Calls,
+    Fields,
     address_of,
+    mutation,
     project_locks,
     run_locks,
 )
@@ -159,6 +161,11 @@ class LedgerRpcs(Calls):
         )
         written: WriteEntriesResponse = WRITE_ENTRIES.answer_from_pb(answer)
         return written
+
+    @mutation(locks=run_locks, min_tier=Tier.SYSTEM)
+    def WriteTitle(self, request: ledger_pb2.WriteTitleRequest, tx: Transaction, _caller: Caller) -> Fields:
+        model = control.write_title(tx, address_of(request), title_call_from_pb(request.call))
+        return {"model": wire.model_to_pb(model)} if model else {}
 
     async def EndTurn(self, call: EndTurnRequest, _context: Any) -> EndTurnResponse:
         caller, rules = current_caller(), self._rules

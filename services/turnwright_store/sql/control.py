@@ -7,13 +7,14 @@ from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
+from turnwright_values.store import TitleCall
 from turnwright_values.types import RunSettings, TurnResult
 
 from turnwright_core.runs import RUNNING
 from turnwright_store.domain.runs_cursor import RunMark
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.inbox import IS_WAITING
-from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values
+from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values, title_call_json
 from turnwright_store.sql.tables import runs, scopes, turns, views
 from turnwright_store.sql.turns import RESULT
 
@@ -28,6 +29,9 @@ _FAMILY_ALIAS: Final = select(runs.c.id).where(
     ),
 )
 _RENAME: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(alias=bindparam("new_alias"))
+_WRITE_TITLE_CALL: Final = (
+    update(runs).where(runs.c.id == bindparam("run_is")).values(title_call=bindparam("new_title_call"))
+)
 _RENAME_KEY: Final = update(scopes).where(scopes.c.id == bindparam("scope_is")).values(key=bindparam("new_key"))
 _RENAME_ORIGIN: Final = (
     update(runs)
@@ -88,6 +92,10 @@ def rename(connection: Connection, run: RunRow, alias: str) -> None:
 
 def configure(connection: Connection, run_id: int, settings: RunSettings, model_loop: int) -> None:
     connection.execute(CONFIGURE, {"run_is": run_id, "model_loop": model_loop, **setting_values(settings)})
+
+
+def write_title_call(connection: Connection, run_id: int, call: TitleCall) -> None:
+    connection.execute(_WRITE_TITLE_CALL, {"run_is": run_id, "new_title_call": title_call_json(call)})
 
 
 def ended_turns(connection: Connection, run_id: int) -> Iterator[tuple[int, TurnResult | None, int]]:

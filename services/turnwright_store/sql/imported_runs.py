@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import asdict
 from sqlalchemy import Connection, bindparam, select, update
+from turnwright_values.store import TitleCall
 from turnwright_values.types import Loop, Run, RunSettings, Turn
 
 from turnwright_core.runs import QUEUED, RUNNING
@@ -24,7 +25,7 @@ from turnwright_store.sql.clauses import insertion, number
 from turnwright_store.sql.loops import add_loop, write_loop
 from turnwright_store.sql.registry import ProjectRow
 from turnwright_store.sql.run_names import add_name_change
-from turnwright_store.sql.runs import setting_values
+from turnwright_store.sql.runs import setting_values, title_call_json
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import runs, scopes, turns
 
@@ -136,6 +137,8 @@ def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, lo
             "run": hidden.id,
             **values,
             **setting_values(run.settings),
+            # It has its title, so that nobody is asked for another one.
+            "title_call": title_call_json(TitleCall(title=run.title)),
             "alias": run.run,
             "loops": loops,
             "update_ms": tx.now_ms,

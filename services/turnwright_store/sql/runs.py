@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Select, Update, and_, bindparam, case, insert, literal_column, select, update
+from turnwright_values.store import TitleCall
 from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings, ToolRules
 
 from turnwright_core.errors import Reason, fault
@@ -80,6 +81,8 @@ class RunRow(RunHead, frozen=True):
     """Sequence of the latest loop when the model was set last; 0: no loop was there, or none was set."""
     asked: LoopSettings | None
     """Of a fork, what was asked of the loop that it goes on from."""
+    title_call: TitleCall | None
+    """The model call for its title; None before that."""
     run: Run
 
     @property
@@ -120,6 +123,7 @@ _COLUMNS: Final = (
     runs.c.lease_expires_ms,
     runs.c.model_loop,
     runs.c.asked,
+    runs.c.title_call,
     runs.c.model,
     runs.c.temperature,
     runs.c.persona,
@@ -128,6 +132,7 @@ _COLUMNS: Final = (
     runs.c.yolo,
     runs.c.calls,
     runs.c.tool_rules,
+    runs.c.title,
     runs.c.status,
     runs.c.summary,
     runs.c.loops_queued,
@@ -217,13 +222,13 @@ def run_of(row: Sequence[Any]) -> RunRow:
     current, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
     project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
-    *place, asked, model, temperature, persona, limit, budget, yolo, calls, rules, status, summary, queued, rev, made, \
-        written, parent, parent_turn = more  # fmt: skip
+    *place, asked, call, model, temperature, persona, limit, budget, yolo, calls, rules, title, status, summary, \
+        queued, rev, made, written, parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
         RunSettings(
-            model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), rules_of(rules)
+            model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), rules_of(rules), title
         ),
         status,
         turn,
@@ -235,7 +240,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
     )
-    return RunRow(*(*current, *place, settings_of(asked), run))
+    return RunRow(*(*current, *place, settings_of(asked), _TITLE_CALL.decode(call) if call else None, run))
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
@@ -293,11 +298,16 @@ def _rules(settings: RunSettings) -> dict[str, str]:
 
 
 _RULES: Final = json.Decoder(ToolRules)
+_TITLE_CALL: Final = json.Decoder(TitleCall)
 
 
 @lru_cache(maxsize=256)
 def rules_of(text: str) -> ToolRules | None:
     return _RULES.decode(text) if text else None
+
+
+def title_call_json(call: TitleCall) -> str:
+    return json.encode(call).decode()
 
 
 def setting_values(settings: RunSettings) -> dict[str, Any]:

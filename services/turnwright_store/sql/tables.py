@@ -157,6 +157,9 @@ runs = Table(
     number_column("calls"),
     # Decisions that hold for the whole run: a JSON object of ToolRules, empty for none.
     text_column("tool_rules"),
+    # What a person calls it, and the model call for a title: a JSON object of TitleCall, empty before that.
+    text_column("title"),
+    text_column("title_call"),
     # Sequence of its latest loop when its model was set last: later loops do not inherit the models of those up to it.
     number_column("model_loop"),
     # Of a fork, what was asked of the loop that it goes on from: a JSON object of LoopSettings, empty for nothing.

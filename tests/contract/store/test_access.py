@@ -54,7 +54,7 @@ async def test_a_writer_above_the_tier_of_the_call_is_refused(server, run):
 OF_NO_RUN = {"ListWork": {}, "ClaimWork": {"owner": "me"}, "RenewLeases": {"owner": "me"}}
 
 
-@pytest.mark.parametrize("rpc", ["ClaimRun", "ReleaseRun", "EndTurn", *OF_NO_RUN])
+@pytest.mark.parametrize("rpc", ["ClaimRun", "ReleaseRun", "EndTurn", "WriteTitle", *OF_NO_RUN])
 async def test_the_ledger_is_moved_by_the_runtime_only(server, run, rpc):
     alice = as_tier(server.address, Tier.PLUGIN)
     fields = OF_NO_RUN.get(rpc, run.address)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from turnwright.store.v1 import ledger_pb2
 from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
 from turnwright_values.types import Tier
 
@@ -282,3 +283,42 @@ async def test_a_reply_of_which_nothing_is_reported_is_a_turn_without_a_price(cl
     await ended_run(client, project, **result)
     spent = (await client.call("GetRun", project=project, run="r")).spent
     assert (spent.lost_tokens, spent.turns_without_cost) == (5, unpriced)
+
+
+async def write_title(client, project, call_id="one", run="r", **call):
+    """The call for a title; the model to call, if it is the run's call."""
+    call = ledger_pb2.TitleCall(call_id=call_id, model="fast", loop=1, reserved_tokens=100, **call)
+    answer = await client.call("WriteTitle", project=project, run=run, call=call)
+    return answer.model.alias if answer.HasField("model") else None
+
+
+async def test_one_call_for_a_title_is_a_runs_and_nobody_elses(client, project):
+    await ended_run(client, project)
+    before = await client.call("GetRun", project=project, run="r")
+    assert await write_title(client, project) == "fast"
+    assert await write_title(client, project, "two") is None
+    reserved = await client.call("GetRun", project=project, run="r")
+    used = usage_pb2.Usage(prompt_tokens=20, completion_tokens=3, total_tokens=23, cost_usd=0.5)
+    assert await write_title(client, project, "two", title="Theirs", usage=used) is None
+    assert await write_title(client, project, usage=used, title="Ours") == "fast"
+    # Whoever repeats it changes nothing.
+    assert await write_title(client, project, usage=usage_pb2.Usage(total_tokens=9), title="Late") == "fast"
+    after = await client.call("GetRun", project=project, run="r")
+    assert [one.spent.tokens - before.spent.tokens for one in (reserved, after)] == [100, 23]
+    assert (reserved.spent.lost_tokens, after.spent.lost_tokens) == (100, 0)
+    assert (after.spent, after.loop_spent.tokens) == (after.loop_spent, after.spent.tokens)
+    assert (reserved.run.title, after.run.title) == ("do it", "Ours")
+    assert after.run.revision > before.run.revision
+    mine = await configure(client, project, "r", title="Mine")
+    found = (await client.call("GetRun", project=project, run="r")).run
+    assert (mine.settings.title, found.title) == ("Mine", "Mine")
+
+
+async def test_a_run_that_a_person_has_named_gets_no_call_for_a_title(client, project):
+    await ended_run(client, project)
+    await configure(client, project, "r", title="Mine")
+    assert await write_title(client, project) is None
+    with pytest.raises(InvalidError, match="one line"):
+        await configure(client, project, "r", title="a\u202eb")
+    with pytest.raises(InvalidError, match="one line"):
+        await write_title(client, project, title="a\nb")

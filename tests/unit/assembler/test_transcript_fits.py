@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from turnwright_values.assembler import AssembleRequest
 from turnwright_values.store import EntryWrite, SetEntry
-from turnwright_values.types import CompressionStrength, Entry, State, Visibility
+from turnwright_values.types import CompressionStrength, Entry, RequestKind, State, Visibility
 
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
@@ -195,7 +195,7 @@ def test_a_summary_stands_in_place_of_what_it_replaces():
     budget = TokenBudget(tokens - 2500)
     assert needs_summary(rows, ask(), DIVISOR, budget)
     assert not needs_summary(rows, ask(), DIVISOR, TokenBudget(tokens))
-    asked = fitting_transcript(rows, ask(6, compaction=True), DIVISOR, budget)
+    asked = fitting_transcript(rows, ask(6, kind=RequestKind.COMPACTION), DIVISOR, budget)
     assert "about to be shortened" in messages_of(asked)[-1].text
     archived = [
         write.path

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 from turnwright.types.v1 import explanation_pb2 as pb
-from turnwright_values.types import Visibility
+from turnwright_values.types import RequestKind, Visibility
 
 from turnwright_assembler.app.explaining import place
 from turnwright_assembler.app.provenance import Piece, all_aligned, of_nothing_known, transcript_pieces
@@ -68,7 +68,7 @@ def test_a_result_that_is_shortened_says_what_it_would_take():
 def test_what_the_request_for_a_summary_shortens_is_told_too():
     turns = [one for turn in range(1, 6) for one in (reply(turn, 1), record(turn, 0, "r" * 4000))]
     rows = rows_of(prompt(), *turns)
-    told = pieces(rows, rows.fixed_chars // DIVISOR + 4000, turn=6, compaction=True)
+    told = pieces(rows, rows.fixed_chars // DIVISOR + 4000, turn=6, kind=RequestKind.COMPACTION)
     short = [piece for piece in told if piece.origin.form == pb.PIECE_FORM_SUMMARIZED]
     assert short
     assert {(piece.origin.reduced_by, piece.origin.reduced_in_turn) for piece in short} == {
@@ -81,7 +81,7 @@ def test_a_summary_is_named_as_what_replaced_messages():
     entries = [prompt(), *(one for turn in range(1, 6) for one in (reply(turn, 1), record(turn, 0, "r" * 2000)))]
     rows = rows_of(*entries)
     budget = TokenBudget(fit(rows, 10**9).tokens - 2500)
-    asked = fitting_transcript(rows, ask(6, compaction=True), DIVISOR, budget)
+    asked = fitting_transcript(rows, ask(6, kind=RequestKind.COMPACTION), DIVISOR, budget)
     after = sorted(written(entries, asked.after_reply), key=lambda one: one.position)
     told = by_path(pieces(rows_of(*after), turn=7))
     gone = [piece for piece in told.values() if piece.origin.form == pb.PIECE_FORM_LEFT_OUT]

@@ -73,6 +73,7 @@ def test_settings_that_were_not_given_are_named_as_defaults():
         "budget         no limit",
         "yolo           no",
         "calls          tags",
+        "title          default",
     ]
 
 

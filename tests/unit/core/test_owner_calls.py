@@ -36,6 +36,7 @@ from turnwright_values.types import (
     PlanDelta,
     PlanKind,
     ReportedWindow,
+    RequestKind,
     ResponseFormat,
     Run,
     RunSettings,
@@ -109,7 +110,7 @@ MODEL = Model("fast", "v/m", 100)
 CLAIM = ClaimRunResponse(
     epoch=8, lease_ms=6000, run=RUN, loop=LOOP, model=MODEL, open_turn=TURN, records=(ENTRY,), recent_turns=(TURN,), turn_before=TURN, abort_requested=True, project_root="/srv", workspace_id="ws", turn_losses=1, turn_calls=2,
     file_constraints=(FileConstraint("*.py", FileConstraintKind.ADD, 3),), file_constraints_left_out=True, files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
-    spent=Spend(turns=2, wall_s=1.5), loop_spent=Spend(tokens=3),
+    spent=Spend(turns=2, wall_s=1.5), loop_spent=Spend(tokens=3), titled=True,
 )  # fmt: skip
 CALL, THOUGHT, BLOCK = (
     ToolCall("get", "{}", 1, "v", "c", "s", 2),
@@ -201,7 +202,7 @@ PAIRS = [
             edits=(EDIT,),
             request=REQUEST,
             prefill=True,
-            compaction=True,
+            kind=RequestKind.COMPACTION,
         ),
         wire.ASSEMBLE.request_to_pb,
         wire.ASSEMBLE.request_from_pb,

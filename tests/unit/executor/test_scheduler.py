@@ -119,7 +119,7 @@ async def running_over(ledger, *, seek, place=nowhere, workspaces=(), **more):
     settings = ExecutorSettings(work_poll_s=0.1)
     hubs, leases = Hubs("o", ledger, settings), Leases(ledger, time.monotonic, workspaces, registers=False)
     runner = Scheduler(
-        Services(ledger, None, None, None, {}, settings, Hooks(new_registry())), hubs, leases, place, **more
+        Services(ledger, None, None, None, {}, settings, Hooks(new_registry()), None), hubs, leases, place, **more
     )
     runner.start(seek=seek)
     try:

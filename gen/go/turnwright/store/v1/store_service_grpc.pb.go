@@ -30,6 +30,7 @@ const (
 	StoreService_WriteEntries_FullMethodName  = "/turnwright.store.v1.StoreService/WriteEntries"
 	StoreService_ChangeEntries_FullMethodName = "/turnwright.store.v1.StoreService/ChangeEntries"
 	StoreService_EndTurn_FullMethodName       = "/turnwright.store.v1.StoreService/EndTurn"
+	StoreService_WriteTitle_FullMethodName    = "/turnwright.store.v1.StoreService/WriteTitle"
 	StoreService_ReadView_FullMethodName      = "/turnwright.store.v1.StoreService/ReadView"
 	StoreService_GetEntries_FullMethodName    = "/turnwright.store.v1.StoreService/GetEntries"
 	StoreService_WatchChanges_FullMethodName  = "/turnwright.store.v1.StoreService/WatchChanges"
@@ -64,6 +65,9 @@ type StoreServiceClient interface {
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
 	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(ctx context.Context, in *EndTurnRequest, opts ...grpc.CallOption) (*EndTurnResponse, error)
+	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
+	// has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+	WriteTitle(ctx context.Context, in *WriteTitleRequest, opts ...grpc.CallOption) (*WriteTitleResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error)
 	// Reads entries by path. Paths that the run does not see are omitted.
@@ -202,6 +206,15 @@ func (c *storeServiceClient) EndTurn(ctx context.Context, in *EndTurnRequest, op
 	return out, nil
 }
 
+func (c *storeServiceClient) WriteTitle(ctx context.Context, in *WriteTitleRequest, opts ...grpc.CallOption) (*WriteTitleResponse, error) {
+	out := new(WriteTitleResponse)
+	err := c.cc.Invoke(ctx, StoreService_WriteTitle_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error) {
 	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[1], StoreService_ReadView_FullMethodName, opts...)
 	if err != nil {
@@ -304,6 +317,9 @@ type StoreServiceServer interface {
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
 	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(context.Context, *EndTurnRequest) (*EndTurnResponse, error)
+	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
+	// has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+	WriteTitle(context.Context, *WriteTitleRequest) (*WriteTitleResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(*ReadViewRequest, StoreService_ReadViewServer) error
 	// Reads entries by path. Paths that the run does not see are omitted.
@@ -349,6 +365,9 @@ func (UnimplementedStoreServiceServer) ChangeEntries(context.Context, *ChangeEnt
 }
 func (UnimplementedStoreServiceServer) EndTurn(context.Context, *EndTurnRequest) (*EndTurnResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EndTurn not implemented")
+}
+func (UnimplementedStoreServiceServer) WriteTitle(context.Context, *WriteTitleRequest) (*WriteTitleResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method WriteTitle not implemented")
 }
 func (UnimplementedStoreServiceServer) ReadView(*ReadViewRequest, StoreService_ReadViewServer) error {
 	return status.Errorf(codes.Unimplemented, "method ReadView not implemented")
@@ -573,6 +592,24 @@ func _StoreService_EndTurn_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_WriteTitle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteTitleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).WriteTitle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_WriteTitle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).WriteTitle(ctx, req.(*WriteTitleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_ReadView_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadViewRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -679,6 +716,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EndTurn",
 			Handler:    _StoreService_EndTurn_Handler,
+		},
+		{
+			MethodName: "WriteTitle",
+			Handler:    _StoreService_WriteTitle_Handler,
 		},
 		{
 			MethodName: "GetEntries",

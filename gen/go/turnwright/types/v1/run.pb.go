@@ -57,7 +57,8 @@ type Run struct {
 	Held bool `protobuf:"varint,13,opt,name=held,proto3" json:"held,omitempty"`
 	// What the run is doing, for people. Set in answers to clients and in events; unspecified in answers that only owners get.
 	State SessionState `protobuf:"varint,14,opt,name=state,proto3,enum=turnwright.types.v1.SessionState" json:"state,omitempty"`
-	// What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
+	// What the run is about, for lists, on one line of at most 200 characters: what a person called it (RunSettings.title), or
+	// else what the model of the executor's TURNWRIGHT_TITLE_MODEL called it, or else the beginning of its first prompt. Set in
 	// answers of RunService and by SubmitCommand; empty elsewhere, and before the first task.
 	Title string `protobuf:"bytes,15,opt,name=title,proto3" json:"title,omitempty"`
 }

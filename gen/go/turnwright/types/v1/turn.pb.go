@@ -32,7 +32,7 @@ const (
 	RequestKind_REQUEST_KIND_PRIMARY RequestKind = 1
 	// Summarizes earlier messages, to continue with fewer tokens.
 	RequestKind_REQUEST_KIND_COMPACTION RequestKind = 2
-	// Asks for a title of the run.
+	// Asks for a title of the run: a call beside its turns (WriteTitle of the store).
 	RequestKind_REQUEST_KIND_TITLE RequestKind = 3
 )
 

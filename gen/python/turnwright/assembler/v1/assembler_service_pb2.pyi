@@ -45,7 +45,7 @@ class AssembleRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     PREFILL_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
-    COMPACTION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -74,8 +74,10 @@ class AssembleRequest(_message.Message):
     """Tokens of the context window to keep free for the reply to a transcript. Less than what TURNWRIGHT_BUDGET_CEILING
     leaves, as 0 is, counts as that.
     """
-    compaction: _builtins.bool
-    """True assembles a transcript for a turn that summarizes: with the request to summarize at its end."""
+    kind: _turn_pb2.RequestKind.ValueType
+    """What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title, with the
+    beginnings of the latest prompt and of the latest reply. Any other: the whole.
+    """
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:
         """The packet must include this moment. Absent: whatever the store has."""
@@ -116,11 +118,11 @@ class AssembleRequest(_message.Message):
         request: _turn_pb2.TurnRequest | None = ...,
         prefill: _builtins.bool = ...,
         output_reserve: _builtins.int = ...,
-        compaction: _builtins.bool = ...,
+        kind: _turn_pb2.RequestKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "compaction", b"compaction", "context_length", b"context_length", "edits", b"edits", "loop", b"loop", "output_reserve", b"output_reserve", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_least", b"_at_least", "_request", b"_request", "at_least", b"at_least", "base_digest", b"base_digest", "calibration", b"calibration", "context_length", b"context_length", "edits", b"edits", "kind", b"kind", "loop", b"loop", "output_reserve", b"output_reserve", "prefill", b"prefill", "project", b"project", "request", b"request", "run", b"run", "transcript", b"transcript", "turn", b"turn", "view_changes", b"view_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_least: _TypeAlias = _typing.Literal["at_least"]  # noqa: Y015
     _WhichOneofArgType__at_least: _TypeAlias = _typing.Literal["_at_least", b"_at_least"]  # noqa: Y015
@@ -244,7 +246,7 @@ class PacketReport(_message.Message):
     compression: _turn_pb2.CompressionStrength.ValueType
     """How far a transcript is compressed, by this call and by earlier ones."""
     replaced_chars: _builtins.int
-    """With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts as
+    """For a COMPACTION: code points of the messages that the summary replaces. A summary that is not shorter counts as
     none: nothing is written, and the next transcript leaves messages out.
     """
     @_builtins.property
@@ -273,7 +275,7 @@ class PacketReport(_message.Message):
 
     @_builtins.property
     def after_reply(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """With `compaction`: what to write with the end of the turn if the model has replied: it archives the messages that the
+        """For a COMPACTION: what to write with the end of the turn if the model has replied: it archives the messages that the
         summary replaces. The paths are those that the reply lists.
         """
 

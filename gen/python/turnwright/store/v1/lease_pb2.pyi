@@ -98,6 +98,7 @@ class ClaimRunResponse(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     SPENT_FIELD_NUMBER: _builtins.int
     LOOP_SPENT_FIELD_NUMBER: _builtins.int
+    TITLED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Fencing token for every write of this owner: a write with a stale one fails with FAILED_PRECONDITION, reason LEASE_LOST."""
     abort_requested: _builtins.bool
@@ -118,6 +119,8 @@ class ClaimRunResponse(_message.Message):
     """True if they are left out, because there are more than 100, or because their patterns have more than 4096 characters
     together; see ListFileConstraints.
     """
+    titled: _builtins.bool
+    """True if the run has its own title or has had its call for one, see WriteTitle."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run."""
@@ -205,10 +208,11 @@ class ClaimRunResponse(_message.Message):
         files: _ledger_pb2.AdoptFilesResponse | None = ...,
         spent: _budget_pb2.Spend | None = ...,
         loop_spent: _budget_pb2.Spend | None = ...,
+        titled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "file_constraints_left_out", b"file_constraints_left_out", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "file_constraints_left_out", b"file_constraints_left_out", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "spent", b"spent", "titled", b"titled", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
     _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015

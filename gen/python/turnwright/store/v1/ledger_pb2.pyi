@@ -9,9 +9,11 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
+from turnwright.types.v1 import usage_pb2 as _usage_pb2
 from turnwright.types.v1 import view_pb2 as _view_pb2
 import builtins as _builtins
 import sys
@@ -430,3 +432,113 @@ class EndTurnResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__view_change) -> _WhichOneofReturnType__view_change | None: ...
 
 Global___EndTurnResponse: _TypeAlias = EndTurnResponse  # noqa: Y015
+
+@_typing.final
+class TitleCall(_message.Message):
+    """The model call that asks for the title of a run. What it takes is part of what its run and its loop have spent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    LOOP_FIELD_NUMBER: _builtins.int
+    RESERVED_TOKENS_FIELD_NUMBER: _builtins.int
+    RESERVED_COST_USD_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """Identifies the call, 1 to 128 characters: only who has begun it may end it."""
+    model: _builtins.str
+    """Alias of the model."""
+    loop: _builtins.int
+    """Sequence of the loop that it is charged to."""
+    reserved_tokens: _builtins.int
+    """Tokens that are reserved for it, charged as lost until `usage` says more."""
+    reserved_cost_usd: _builtins.float
+    """Estimated cost of these in US dollars."""
+    title: _builtins.str
+    """The title, one line of at most 200 characters without control characters. Empty: none."""
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """What the vendor reported, once the call has ended. Absent: it has not, or its owner has died."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        model: _builtins.str = ...,
+        loop: _builtins.int = ...,
+        reserved_tokens: _builtins.int = ...,
+        reserved_cost_usd: _builtins.float = ...,
+        usage: _usage_pb2.Usage | None = ...,
+        title: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "call_id", b"call_id", "loop", b"loop", "model", b"model", "reserved_cost_usd", b"reserved_cost_usd", "reserved_tokens", b"reserved_tokens", "title", b"title", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
+    _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__usage) -> _WhichOneofReturnType__usage | None: ...
+
+Global___TitleCall: _TypeAlias = TitleCall  # noqa: Y015
+
+@_typing.final
+class WriteTitleRequest(_message.Message):
+    """Writes the call for a title."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    @_builtins.property
+    def call(self) -> Global___TitleCall:
+        """The call. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if it begins with a model that there is not."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        call: Global___TitleCall | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteTitleRequest: _TypeAlias = WriteTitleRequest  # noqa: Y015
+
+@_typing.final
+class WriteTitleResponse(_message.Message):
+    """Whether the call is the run's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> _model_pb2.Model:
+        """The model to call, or that was called. Absent: nothing was written, because a person has given the run a title, or because
+        it has had another call; or the call has ended, and there is no such model any more.
+        """
+
+    def __init__(
+        self,
+        *,
+        model: _model_pb2.Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+
+Global___WriteTitleResponse: _TypeAlias = WriteTitleResponse  # noqa: Y015

@@ -96,6 +96,11 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EndTurnRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EndTurnResponse.FromString,
                 _registered_method=True)
+        self.WriteTitle = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/WriteTitle',
+                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleResponse.FromString,
+                _registered_method=True)
         self.ReadView = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/ReadView',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadViewRequest.SerializeToString,
@@ -199,6 +204,14 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WriteTitle(self, request, context):
+        """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
+        has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadView(self, request, context):
         """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
         """
@@ -277,6 +290,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.EndTurn,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EndTurnRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.EndTurnResponse.SerializeToString,
+            ),
+            'WriteTitle': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteTitle,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleResponse.SerializeToString,
             ),
             'ReadView': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadView,
@@ -594,6 +612,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/EndTurn',
             turnwright_dot_store_dot_v1_dot_ledger__pb2.EndTurnRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_ledger__pb2.EndTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteTitle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/WriteTitle',
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleResponse.FromString,
             options,
             channel_credentials,
             insecure,

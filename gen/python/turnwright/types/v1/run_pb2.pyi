@@ -64,7 +64,8 @@ class Run(_message.Message):
     state: _session_pb2.SessionState.ValueType
     """What the run is doing, for people. Set in answers to clients and in events; unspecified in answers that only owners get."""
     title: _builtins.str
-    """What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
+    """What the run is about, for lists, on one line of at most 200 characters: what a person called it (RunSettings.title), or
+    else what the model of the executor's TURNWRIGHT_TITLE_MODEL called it, or else the beginning of its first prompt. Set in
     answers of RunService and by SubmitCommand; empty elsewhere, and before the first task.
     """
     @_builtins.property

@@ -426,6 +426,7 @@ class RunSettings(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     TOOL_RULES_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Default model of the run's loops: an alias, or `vendor/model`."""
     temperature: _builtins.float
@@ -438,6 +439,10 @@ class RunSettings(_message.Message):
     """True accepts every proposal in every loop without asking. A fork begins without it."""
     calls: Global___CallStyle.ValueType
     """How models call tools. Applies to loops whose first turn has not begun."""
+    title: _builtins.str
+    """What a person calls the run: one line of at most 200 characters, without control characters. Empty: as Run.title says. A
+    fork begins without it.
+    """
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """Limits for all loops of the run together. Absent: no limits. A fork inherits the limits but not the spend of its
@@ -459,10 +464,11 @@ class RunSettings(_message.Message):
         yolo: _builtins.bool = ...,
         calls: Global___CallStyle.ValueType = ...,
         tool_rules: Global___ToolRules | None = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature", "tool_rules", b"tool_rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -501,6 +507,7 @@ class RunSettingsPatch(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     TOOL_RULES_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Model for loops that have not begun, unless their tasks have named one: an alias, or `vendor/model`. Messages and
     schedules do not inherit an earlier one. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
@@ -520,6 +527,8 @@ class RunSettingsPatch(_message.Message):
     """
     calls: Global___CallStyle.ValueType
     """How models call tools. Applies to loops whose first turn has not begun."""
+    title: _builtins.str
+    """What a person calls the run: one line of at most 200 characters, without control characters; empty: as Run.title says."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """Limits for the run; replaces all of them. What was already spent still counts."""
@@ -541,10 +550,11 @@ class RunSettingsPatch(_message.Message):
         yolo: _builtins.bool | None = ...,
         calls: Global___CallStyle.ValueType | None = ...,
         tool_rules: Global___ToolRules | None = ...,
+        title: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_title", b"_title", "_tool_rules", b"_tool_rules", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_title", b"_title", "_tool_rules", b"_tool_rules", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -558,6 +568,8 @@ class RunSettingsPatch(_message.Message):
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
+    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
     _WhichOneofReturnType__tool_rules: _TypeAlias = _typing.Literal["tool_rules"]  # noqa: Y015
     _WhichOneofArgType__tool_rules: _TypeAlias = _typing.Literal["_tool_rules", b"_tool_rules"]  # noqa: Y015
     _WhichOneofReturnType__yolo: _TypeAlias = _typing.Literal["yolo"]  # noqa: Y015
@@ -574,6 +586,8 @@ class RunSettingsPatch(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__persona) -> _WhichOneofReturnType__persona | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_rules) -> _WhichOneofReturnType__tool_rules | None: ...
     @_typing.overload

@@ -40,7 +40,7 @@ class _RequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestKi
     REQUEST_KIND_COMPACTION: _RequestKind.ValueType  # 2
     """Summarizes earlier messages, to continue with fewer tokens."""
     REQUEST_KIND_TITLE: _RequestKind.ValueType  # 3
-    """Asks for a title of the run."""
+    """Asks for a title of the run: a call beside its turns (WriteTitle of the store)."""
 
 class RequestKind(_RequestKind, metaclass=_RequestKindEnumTypeWrapper):
     """The purpose of a turn's model call."""
@@ -52,7 +52,7 @@ REQUEST_KIND_PRIMARY: RequestKind.ValueType  # 1
 REQUEST_KIND_COMPACTION: RequestKind.ValueType  # 2
 """Summarizes earlier messages, to continue with fewer tokens."""
 REQUEST_KIND_TITLE: RequestKind.ValueType  # 3
-"""Asks for a title of the run."""
+"""Asks for a title of the run: a call beside its turns (WriteTitle of the store)."""
 Global___RequestKind: _TypeAlias = RequestKind  # noqa: Y015
 
 class _ReplyKind:

@@ -7,7 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Cursor, Moment } from "../../types/v1/cursor_pb.js";
 import type { ViewChange } from "../../types/v1/view_pb.js";
 import type { PromptEdit } from "../../types/v1/prompt_edit_pb.js";
-import type { CompressionStrength, TurnRequest } from "../../types/v1/turn_pb.js";
+import type { CompressionStrength, RequestKind, TurnRequest } from "../../types/v1/turn_pb.js";
 import type { PacketMessage } from "../../types/v1/packet_pb.js";
 import type { EntryWrite } from "../../store/v1/write_pb.js";
 import type { PacketExplanation } from "../../types/v1/explanation_pb.js";
@@ -131,11 +131,12 @@ export declare type AssembleRequest = Message<"turnwright.assembler.v1.AssembleR
   outputReserve: number;
 
   /**
-   * True assembles a transcript for a turn that summarizes: with the request to summarize at its end.
+   * What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title, with the
+   * beginnings of the latest prompt and of the latest reply. Any other: the whole.
    *
-   * @generated from field: bool compaction = 15;
+   * @generated from field: turnwright.types.v1.RequestKind kind = 15;
    */
-  compaction: boolean;
+  kind: RequestKind;
 };
 
 /**
@@ -314,7 +315,7 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
   unfit: UnfitPiece[];
 
   /**
-   * With `compaction`: what to write with the end of the turn if the model has replied: it archives the messages that the
+   * For a COMPACTION: what to write with the end of the turn if the model has replied: it archives the messages that the
    * summary replaces. The paths are those that the reply lists.
    *
    * @generated from field: repeated turnwright.store.v1.EntryWrite after_reply = 15;
@@ -322,7 +323,7 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
   afterReply: EntryWrite[];
 
   /**
-   * With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts as
+   * For a COMPACTION: code points of the messages that the summary replaces. A summary that is not shorter counts as
    * none: nothing is written, and the next transcript leaves messages out.
    *
    * @generated from field: uint32 replaced_chars = 16;

@@ -230,6 +230,13 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
    * @generated from field: optional turnwright.types.v1.Spend loop_spent = 19;
    */
   loopSpent?: Spend | undefined;
+
+  /**
+   * True if the run has its own title or has had its call for one, see WriteTitle.
+   *
+   * @generated from field: bool titled = 21;
+   */
+  titled: boolean;
 };
 
 /**

@@ -10,6 +10,8 @@ import type { Cursor } from "../../types/v1/cursor_pb.js";
 import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
+import type { Usage } from "../../types/v1/usage_pb.js";
+import type { Model } from "../../types/v1/model_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/ledger.proto.
@@ -428,4 +430,121 @@ export declare type EndTurnResponse = Message<"turnwright.store.v1.EndTurnRespon
  * Use `create(EndTurnResponseSchema)` to create a new message.
  */
 export declare const EndTurnResponseSchema: GenMessage<EndTurnResponse>;
+
+/**
+ * The model call that asks for the title of a run. What it takes is part of what its run and its loop have spent.
+ *
+ * @generated from message turnwright.store.v1.TitleCall
+ */
+export declare type TitleCall = Message<"turnwright.store.v1.TitleCall"> & {
+  /**
+   * Identifies the call, 1 to 128 characters: only who has begun it may end it.
+   *
+   * @generated from field: string call_id = 1;
+   */
+  callId: string;
+
+  /**
+   * Alias of the model.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * Sequence of the loop that it is charged to.
+   *
+   * @generated from field: uint32 loop = 3;
+   */
+  loop: number;
+
+  /**
+   * Tokens that are reserved for it, charged as lost until `usage` says more.
+   *
+   * @generated from field: uint64 reserved_tokens = 4;
+   */
+  reservedTokens: bigint;
+
+  /**
+   * Estimated cost of these in US dollars.
+   *
+   * @generated from field: double reserved_cost_usd = 5;
+   */
+  reservedCostUsd: number;
+
+  /**
+   * What the vendor reported, once the call has ended. Absent: it has not, or its owner has died.
+   *
+   * @generated from field: optional turnwright.types.v1.Usage usage = 6;
+   */
+  usage?: Usage | undefined;
+
+  /**
+   * The title, one line of at most 200 characters without control characters. Empty: none.
+   *
+   * @generated from field: string title = 7;
+   */
+  title: string;
+};
+
+/**
+ * Describes the message turnwright.store.v1.TitleCall.
+ * Use `create(TitleCallSchema)` to create a new message.
+ */
+export declare const TitleCallSchema: GenMessage<TitleCall>;
+
+/**
+ * Writes the call for a title.
+ *
+ * @generated from message turnwright.store.v1.WriteTitleRequest
+ */
+export declare type WriteTitleRequest = Message<"turnwright.store.v1.WriteTitleRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * The call. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if it begins with a model that there is not.
+   *
+   * @generated from field: turnwright.store.v1.TitleCall call = 3;
+   */
+  call?: TitleCall | undefined;
+};
+
+/**
+ * Describes the message turnwright.store.v1.WriteTitleRequest.
+ * Use `create(WriteTitleRequestSchema)` to create a new message.
+ */
+export declare const WriteTitleRequestSchema: GenMessage<WriteTitleRequest>;
+
+/**
+ * Whether the call is the run's.
+ *
+ * @generated from message turnwright.store.v1.WriteTitleResponse
+ */
+export declare type WriteTitleResponse = Message<"turnwright.store.v1.WriteTitleResponse"> & {
+  /**
+   * The model to call, or that was called. Absent: nothing was written, because a person has given the run a title, or because
+   * it has had another call; or the call has ended, and there is no such model any more.
+   *
+   * @generated from field: optional turnwright.types.v1.Model model = 1;
+   */
+  model?: Model | undefined;
+};
+
+/**
+ * Describes the message turnwright.store.v1.WriteTitleResponse.
+ * Use `create(WriteTitleResponseSchema)` to create a new message.
+ */
+export declare const WriteTitleResponseSchema: GenMessage<WriteTitleResponse>;
 

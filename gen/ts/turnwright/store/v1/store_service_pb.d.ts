@@ -5,7 +5,7 @@
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
-import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
+import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 
@@ -134,6 +134,17 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof EndTurnRequestSchema;
     output: typeof EndTurnResponseSchema;
+  },
+  /**
+   * Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
+   * has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.WriteTitle
+   */
+  writeTitle: {
+    methodKind: "unary";
+    input: typeof WriteTitleRequestSchema;
+    output: typeof WriteTitleResponseSchema;
   },
   /**
    * Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.

@@ -121,7 +121,8 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
   state: SessionState;
 
   /**
-   * What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
+   * What the run is about, for lists, on one line of at most 200 characters: what a person called it (RunSettings.title), or
+   * else what the model of the executor's TURNWRIGHT_TITLE_MODEL called it, or else the beginning of its first prompt. Set in
    * answers of RunService and by SubmitCommand; empty elsewhere, and before the first task.
    *
    * @generated from field: string title = 15;

@@ -354,6 +354,14 @@ export declare type RunSettings = Message<"turnwright.types.v1.RunSettings"> & {
    * @generated from field: optional turnwright.types.v1.ToolRules tool_rules = 8;
    */
   toolRules?: ToolRules | undefined;
+
+  /**
+   * What a person calls the run: one line of at most 200 characters, without control characters. Empty: as Run.title says. A
+   * fork begins without it.
+   *
+   * @generated from field: string title = 9;
+   */
+  title: string;
 };
 
 /**
@@ -428,6 +436,13 @@ export declare type RunSettingsPatch = Message<"turnwright.types.v1.RunSettingsP
    * @generated from field: optional turnwright.types.v1.ToolRules tool_rules = 8;
    */
   toolRules?: ToolRules | undefined;
+
+  /**
+   * What a person calls the run: one line of at most 200 characters, without control characters; empty: as Run.title says.
+   *
+   * @generated from field: optional string title = 9;
+   */
+  title?: string | undefined;
 };
 
 /**

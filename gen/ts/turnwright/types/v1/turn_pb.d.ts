@@ -460,7 +460,7 @@ export enum RequestKind {
   COMPACTION = 2,
 
   /**
-   * Asks for a title of the run.
+   * Asks for a title of the run: a call beside its turns (WriteTitle of the store).
    *
    * @generated from enum value: REQUEST_KIND_TITLE = 3;
    */
