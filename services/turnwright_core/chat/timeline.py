@@ -286,14 +286,14 @@ def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
 
 
 def _in_parts(entry: Entry, message: Message, find: FindEntry, read_record: ReadRecord) -> Message:
-    """A reply as people read it: its prose, and commands in its text like native calls."""
+    """A reply as people read it: its prose, and commands in its text like native calls, which come behind them."""
     kept = _kept(entry)
     if kept.prose is None:
         return message
     text = prose_of(entry.body, kept.prose)
     commands = [_KeptCall(path, call_id=path) for path in kept.commands]
-    calls = tuple([_call(place, one, find, read_record) for place, one in enumerate(commands)])
-    return replace(message, parts=_text(text), calls=message.calls or calls)
+    calls = [_call(place, one, find, read_record) for place, one in enumerate((*commands, *kept.calls))]
+    return replace(message, parts=_text(text), calls=tuple(calls))
 
 
 def _reasoning_path(reply: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from turnwright_values.provider import Finish, Retry
-from turnwright_values.types import Model, Turn, Usage
+from turnwright_values.types import CallStyle, Model, Turn, Usage
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, PartDelta, SetToolCalls, SetUsage
@@ -110,6 +110,12 @@ class Draft(PartialReply):
         return None
 
 
+class NewReader(Protocol):
+    """Makes the reader of a reply, given whether the model is offered native tools."""
+
+    def __call__(self, *, is_native: bool) -> PartsReader: ...
+
+
 class Generation:
     """Makes the model call of a turn, and repeats it if its stream breaks off."""
 
@@ -118,17 +124,17 @@ class Generation:
         models: Models,
         reply_bytes_max: int,
         clock_s: Callable[[], float],
-        reader: Callable[[], PartsReader],
+        reader: NewReader,
         silent_s: float = SILENT_S,
     ) -> None:
-        """`clock_s` is a monotonic clock in seconds, `reader` reads a reply; `silent_s`: see SILENT_S."""
+        """`clock_s` is a monotonic clock in seconds, `reader` makes what reads a reply; `silent_s`: see SILENT_S."""
         self._silent_s = silent_s
         self._models = models
         self._reply_bytes_max = reply_bytes_max
         self._clock_s = clock_s
         self._reader = reader
 
-    def reading(self, reader: Callable[[], PartsReader]) -> Generation:
+    def reading(self, reader: NewReader) -> Generation:
         """The same with another reader."""
         return Generation(self._models, self._reply_bytes_max, self._clock_s, reader, self._silent_s)
 
@@ -155,7 +161,8 @@ class Generation:
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
             draft = begin()
-            draft.reader, draft.dropped = self._reader(), refused
+            is_native = turn.request.calls is CallStyle.NATIVE
+            draft.reader, draft.dropped = self._reader(is_native=is_native), refused
             try:
                 call = self._models.generate(
                     model, messages, turn.request, call_index, images=images, refused=refused, limits_cost=limits_cost

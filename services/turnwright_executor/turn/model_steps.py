@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import Final
 
 from msgspec import to_builtins
@@ -87,7 +87,7 @@ def reply_writes(
         "finish": draft.finish,
         CALLS: _calls(turn, reading, records),
         PROSE: reading.prose,
-        COMMANDS: [record.path for record in records] if reading.prose is not None and not any(reading.calls) else [],
+        COMMANDS: _tagged(reading, records) if reading.prose is not None else [],
         "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
         **_of_vendor(draft),
     }
@@ -96,6 +96,11 @@ def reply_writes(
     if draft.reasoning:
         writes.append(_audit(f"reasoning://{turn}", draft.thoughts, {}))
     return writes
+
+
+def _tagged(reading: ParsedReply, records: Sequence[CommandRecord]) -> list[str]:
+    """The records of the commands in the text."""
+    return [record.path for record, call in zip_longest(records, reading.calls) if record and call is None]
 
 
 def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) -> list[JsonObject]:

@@ -124,12 +124,12 @@ def _is_loss(warning: ReadWarning) -> bool:
     return bool(warning.lost) or warning.kind in LOST_KINDS
 
 
-def reply_reader(commands_max: int, tools: Collection[str]) -> PartsReader:
-    """An incremental parser for one reply; `tools` are all tools that exist."""
+def reply_reader(commands_max: int, tools: Collection[str], *, is_native: bool = False) -> PartsReader:
+    """An incremental parser for one reply; `tools` are all tools that exist. `is_native`: as in `read_draft`."""
     # Imported with the first reply: an executor is ready for work long before there is one.
     from turnwright_grammar.reader.parts import PartsReader  # noqa: PLC0415
 
-    return PartsReader(known_tools=frozenset(tools), commands_max=commands_max)
+    return PartsReader(known_tools=frozenset(tools), commands_max=commands_max, calls_only=is_native)
 
 
 def read_draft(

@@ -46,7 +46,17 @@ class _Shown(Struct):
 class PartsReader:
     """Reads one reply, and says after each delta what is to be shown. Never raises; linear, as the reader below it."""
 
-    def __init__(self, *, known_tools: frozenset[str] = DEFAULT_TOOLS, commands_max: int = COMMANDS_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        known_tools: frozenset[str] = DEFAULT_TOOLS,
+        commands_max: int = COMMANDS_MAX,
+        calls_only: bool = False,
+    ) -> None:
+        """`calls_only`: in a reply with native calls the text is only text; else its commands come before them."""
+        self._calls_only = calls_only
+        self._calls: Sequence[tuple[str, str]] = ()
+        """Native calls that come behind the commands of the text, whose number the end says."""
         self._reader = ReplyReader(known_tools=known_tools, commands_max=commands_max)
         self._commands_max = commands_max
         self._prose: list[str] = []
@@ -87,8 +97,11 @@ class PartsReader:
         return parts
 
     def call(self, calls: Sequence[tuple[str, str]], text: str) -> list[PartDelta]:
-        """The native calls so far, as names and arguments: with them, the reply's text, here so far, is only text."""
-        parts = self.only_text(text)
+        """The native calls so far, as names and arguments; `text` is the reply's so far."""
+        if not self._calls_only:
+            self._calls = calls
+            return []
+        parts = self._only_text(text)
         for index, (name, arguments) in enumerate(calls):
             if index < len(self._ended) and not (
                 self._ended[index].name == name and arguments.startswith(self._ended[index].arguments)
@@ -103,7 +116,7 @@ class PartsReader:
                 parts.append(CallGrown(index, more))
         return parts
 
-    def only_text(self, text: str) -> list[PartDelta]:
+    def _only_text(self, text: str) -> list[PartDelta]:
         """The reply, whose text so far this is, has no commands in its text."""
         if self._is_native:
             return []
@@ -136,6 +149,10 @@ class PartsReader:
             parts += self._end(command)
         if self._open is not None:
             parts += self._take_back(len(reply.narration), len(self._ended))
+        for index, (name, arguments) in enumerate(self._calls, len(self._ended)):
+            parts.append(CallBegun(index, name[:CALL_NAME_CHARS_MAX]))
+            parts += [CallGrown(index, arguments)] if arguments else []
+            parts.append(CallEnded(index))
         return reply, parts
 
     def _grow(self, text: str) -> Iterator[PartDelta]:

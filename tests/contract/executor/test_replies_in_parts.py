@@ -166,6 +166,20 @@ async def test_native_calls_begin_grow_and_end(services) -> None:
     assert not any(delta.HasField("set_tool_calls") for event in shown.events for delta in event.stream_delta.deltas)
 
 
+async def test_native_calls_of_a_loop_with_tags_come_behind_the_commands_of_the_text(services) -> None:
+    arguments = json.dumps({"path": "known://m"})
+    services.script(f"{REPLY}\n=== call name=get id=v ===\n{arguments}", DONE)
+    queued = await services.act()
+    shown = first_reply(await read(services, services.client, queued.cursor))
+    found = [one async for one in services.client.list_messages(services.project, "r")]
+    reply = next(one for one in found if one.path == "assistant://1").message
+    assert [shown.text, "".join(part.text for part in reply.parts)] == [PROSE, PROSE]
+    assert [(name, ended) for name, _, ended in shown.calls] == [("set", True), ("get", True)]
+    assert shown.calls[1][1] == arguments
+    assert [(call.index, call.name) for call in reply.calls] == [(0, "set"), (1, "get")]
+    assert [json.loads(call.arguments)["path"] for call in reply.calls] == ["known://n", "known://m"]
+
+
 async def test_a_list_of_messages_splits_a_reply_as_a_native_one(services) -> None:
     services.script(REPLY, DONE)
     await services.until(await services.act())

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ class Silent(Models):
 @pytest.mark.asyncio
 async def test_people_are_told_of_a_vendor_that_sends_nothing_and_no_more_once_it_speaks():
     watchers, draft = Watchers(), Draft()
-    generation = Generation(Silent(watchers.warned), 1000, time.monotonic, lambda: reply_reader(9, ()), silent_s=0.01)
+    generation = Generation(Silent(watchers.warned), 1000, time.monotonic, partial(reply_reader, 9, ()), silent_s=0.01)
     turn = Turn(1, 1, TurnRequest("m", "openai/m", 1000, 0.0, ()))
 
     async def again() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cases import load_cases
 from turnwright_core.chat.deltas import AppendContent, CallBegun, CallEnded, CallGrown, TakenBack
+from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_grammar.reader.parser import read_reply
 from turnwright_grammar.reader.parts import DELTA_CHARS_MAX, LIVE_CHARS_MAX, PartsReader, arguments_of
 from turnwright_grammar.reply import Reply
@@ -148,8 +149,26 @@ def test_a_call_that_the_end_of_the_reply_cuts_is_as_it_was_read():
     assert screen.calls == [[one.name, arguments_of(one), True] for one in whole.commands]
 
 
-def test_with_native_calls_the_text_is_only_text():
-    reader, screen = PartsReader(), Screen()
+@given(MIXTURES, st.data())
+def test_native_calls_come_behind_the_commands_of_a_text(text, data):
+    """In a loop with tags, as the executor reads the whole: whenever they came, and in whatever pieces."""
+    whole = read_reply(text)
+    pieces = list(cut_at(text, data.draw(st.lists(st.integers(0, len(text)), max_size=6))))
+    steps = data.draw(st.lists(st.integers(0, 12), min_size=len(pieces), max_size=len(pieces)))
+    reader, screen, arguments = PartsReader(), Screen(), '{"path":"a"}'
+    for number, (piece, grown) in enumerate(zip(pieces, steps, strict=True), 1):
+        screen.show(reader.feed(piece))
+        screen.show(reader.call([("get", arguments[:grown])], "".join(pieces[:number])))
+    screen.show(reader.call([("get", arguments), ("x" * 999, "")], text))
+    reply, rest = reader.finish()
+    screen.show(rest)
+    assert (reply, screen.prose) == (whole, whole.narration)
+    of_text = [[one.name, arguments_of(one), True] for one in whole.commands]
+    assert screen.calls == [*of_text, ["get", arguments, True], ["x" * CALL_NAME_CHARS_MAX, "", True]]
+
+
+def test_with_native_calls_alone_the_text_is_only_text():
+    reader, screen = PartsReader(calls_only=True), Screen()
     text = 'As in <get path="a"/> before.'
     screen.show(reader.feed(text))
     assert len(screen.calls) == 1
