@@ -722,6 +722,15 @@ class LoopTally(Struct, frozen=True, omit_defaults=True):
     mode refused does not count."""
 
 
+class RunPath(Struct, frozen=True):
+    """Where a turn ran, on the host of its executor. A project may be elsewhere by now, or on another host."""
+
+    cwd: str = ""
+    """Absolute path of the directory in which its commands started."""
+    root: str = ""
+    """Absolute path of the project's root, as it was registered then."""
+
+
 class TurnResult(Struct, frozen=True, omit_defaults=True):
     """How one turn ended."""
 
@@ -784,6 +793,8 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     tally: LoopTally | None = None
     """What the loop has done up to and including this turn. Absent in turns that had no verdict, and of earlier
     releases."""
+    path: RunPath | None = None
+    """Where it ran. Absent if its model was not called, and in turns of earlier releases."""
 
 
 class Turn(Struct, frozen=True):
@@ -952,6 +963,8 @@ class MessageResult(Struct, frozen=True):
     """As TurnResult.answer; empty: none."""
     kind: ReplyKind = ReplyKind.REPLY
     """As TurnResult.kind."""
+    path: RunPath | None = None
+    """As TurnResult.path."""
 
 
 class RunMessage(Struct, frozen=True):

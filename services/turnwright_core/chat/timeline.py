@@ -185,7 +185,7 @@ def _ended(shown: RunMessage, turn: Turn) -> RunMessage:
     shown = replace(shown, message=replace(shown.message, vendor_model=turn.request.vendor_model))
     if (ended := turn.result) is None:
         return shown
-    result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY)
+    result = MessageResult(ended.finish, ended.error, ended.answer, ended.kind or ReplyKind.REPLY, ended.path)
     kind = MessageKind.SUMMARY if ended.kind is ReplyKind.SUMMARY else shown.kind
     return replace(shown, kind=kind, usage=ended.usage, result=result)
 

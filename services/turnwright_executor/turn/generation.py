@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Final, Protocol
 
 from turnwright_values.provider import Finish, Retry
-from turnwright_values.types import CallStyle, Model, Turn, Usage
+from turnwright_values.types import CallStyle, Model, RunPath, Turn, Usage
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, PartDelta, SetToolCalls, SetUsage
@@ -89,6 +89,8 @@ class Draft(PartialReply):
     """Working time of the turn in milliseconds when it was left."""
     turn: int = 0
     """Its turn; 0: none."""
+    path: RunPath | None = None
+    """Where the turn runs."""
     is_whole: bool = False
     """Whether the reply is complete."""
     reader: PartsReader | None = None

@@ -78,6 +78,7 @@ def model_call_record(
         model_ms=draft.model_ms,
         fingerprint=fingerprint(reading.commands),
         vendor_model=draft.vendor_model,
+        path=draft.path,
         dropped=draft.dropped,
         lost_tokens=lost[0],
         lost_cost_usd=lost[1],

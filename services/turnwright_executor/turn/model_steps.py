@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from turnwright_values.replies import ToolCall
 from turnwright_values.store import EndTurnRequest, EntryWrite, LoopEnd, SetEntry, WriteEntriesResponse
-from turnwright_values.types import CallStyle, State, Tier, TurnResult, Visibility
+from turnwright_values.types import CallStyle, RunPath, State, Tier, TurnResult, Visibility
 
 from turnwright_core.chat.deltas import AppendContent, TakenBack
 from turnwright_core.chat.message import Image
@@ -283,6 +283,8 @@ class ModelSteps:
     async def generate(self, state: TurnState) -> None:
         scope, turn = self._scope, self._scope.open.turn
         images = await self._images(self._packet)
+        # Commands start in the root.
+        root = scope.claim.project_root
         try:
             await scope.services.generation.run(
                 scope.publisher,
@@ -290,7 +292,7 @@ class ModelSteps:
                 scope.model,
                 self._packet.messages,
                 scope.turns_ended,
-                partial(scope.unsaved.begin_reply, turn.number),
+                partial(scope.unsaved.begin_reply, turn.number, RunPath(root, root)),
                 self._again,
                 scope.slot.sleep,
                 images,

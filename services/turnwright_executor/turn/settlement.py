@@ -97,6 +97,7 @@ async def settle(
             lost_tokens=lost_tokens,
             lost_cost_usd=lost_cost_usd,
             dropped=draft.dropped or tuple(refused_before),
+            path=draft.path,
         )
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 from turnwright_values.store import ClaimRunResponse
+from turnwright_values.types import RunPath
 
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage
 from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
@@ -37,9 +38,10 @@ class UnsavedState(Struct):
             return LocalStage.DONE
         return LocalStage.CLEARED if record.key in self.unstarted else LocalStage.NOTHING
 
-    def begin_reply(self, turn: int) -> Draft:
-        """An empty draft for a turn; its calls that were not made stay counted."""
-        self.draft = Draft(unmade_calls=self.draft.unmade_calls if self.draft.turn == turn else 0, turn=turn)
+    def begin_reply(self, turn: int, path: RunPath | None = None) -> Draft:
+        """An empty draft for a turn that runs there; its calls that were not made stay counted."""
+        unmade_calls = self.draft.unmade_calls if self.draft.turn == turn else 0
+        self.draft = Draft(unmade_calls=unmade_calls, turn=turn, path=path)
         return self.draft
 
 

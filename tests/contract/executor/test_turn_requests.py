@@ -1,4 +1,4 @@
-"""What each turn ran with: a record of its own that messages point at. Rows OM03, OM05, OM07-OM10, OM12, OM13, OM15.
+"""What each turn ran with: a record of its own that messages point at. Rows OM03, OM05, OM07-OM10, OM12, OM13, OM15, OM39.
 
 The cases of opencode/turn_join are played by a run: a turn is a loop with its settings, its messages are what the run
 keeps of it. A project's agent is the mode here (`plan` asks, `build` acts); its `system` belongs to the run (C31).
@@ -14,6 +14,8 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from cases import load_cases
+from contract.executor.proposing import GO_ON
+from contract.executor.watcher import Watcher
 from services import Services, running
 from sse_server import Answer, SseServer, delta, events, usage_chunk
 from turnwright_core.errors import Reason, TurnwrightError
@@ -172,6 +174,50 @@ async def test_what_really_ran_stands_with_the_reply(services):
     assert (turn.request.model, turn.request.vendor_model, turn.result.vendor_model) == ("m", "scripted/m", "m")
     reply = await services.entry("assistant://1")
     assert '"vendor_model": "m"' in reply.attributes_json.replace('":"', '": "')
+
+
+async def test_a_reply_keeps_where_it_ran_wherever_its_run_goes(services):
+    """Of a reply that was cut short too, in the list of messages, and in a run that was imported elsewhere."""
+    services.script(f"<get path='a.txt'/>{GO_ON}", DONE)
+    await services.until(await services.act())
+    where = turn_pb2.RunPath(cwd=str(services.files), root=str(services.files))
+    turns = (await services.client.get_run(services.project, "r", turns_max=9)).turns
+    assert [turn.result.path for turn in turns] == [where] * 2
+    assert json.loads((await services.entry("assistant://2")).attributes_json)["call"]["path"] == {
+        "cwd": where.cwd,
+        "root": where.root,
+    }
+    other = await services.client.init_project(str(services.files.parent))
+    document = services.client.export_run(services.project, "r")
+    await services.client.import_run(other.name, document)
+    for project in (services.project, other.name):
+        replies = [one.result async for one in services.client.list_messages(project, "r") if one.HasField("result")]
+        assert [reply.path for reply in replies] == [where] * 2
+
+
+async def test_a_reply_that_is_cut_short_keeps_where_it_ran(tmp_path, monkeypatch):
+    begun = Answer(
+        chunks=events(delta("tiny", role="assistant"), delta("tiny", content="Half a"), done=False), end="hang"
+    )
+    async with SseServer([begun], models=["tiny"]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/tiny")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            queued = await services.act()
+            async with Watcher(services) as watcher:
+                await watcher.until(lambda event: "Half" in partial_of(event))
+                await services.client.abort(services.project, "r")
+                await services.until(queued)
+            [turn] = (await services.client.get_run(services.project, "r", turns_max=1)).turns
+            assert (await services.entry("assistant://1")).body == "Half a"
+            where = str(services.files)
+    assert (turn.result.finish, turn.result.path) == ("aborted", turn_pb2.RunPath(cwd=where, root=where))
+
+
+def partial_of(event) -> str:
+    """What an event says of the text of the reply that streams."""
+    deltas = "".join(one.append_content for one in event.stream_delta.deltas)
+    return event.snapshot.partial.content + deltas
 
 
 async def test_the_model_that_answered_is_recorded_beside_the_one_that_was_asked(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%turnwright/types/v1/run_message.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!turnwright/types/v1/message.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"l\n\rMessageResult\x12\x0e\n\x06\x66inish\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\x12,\n\x04kind\x18\x04 \x01(\x0e\x32\x1e.turnwright.types.v1.ReplyKind\"\xe1\x02\n\nRunMessage\x12\x0c\n\x04path\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .turnwright.types.v1.MessageKind\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x10\n\x08position\x18\x04 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x07message\x18\x06 \x01(\x0b\x32\x1c.turnwright.types.v1.Message\x12.\n\x05usage\x18\x07 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x37\n\x06result\x18\x08 \x01(\x0b\x32\".turnwright.types.v1.MessageResultH\x01\x88\x01\x01\x12\x17\n\x0ftext_size_bytes\x18\t \x01(\x03\x42\x08\n\x06_usageB\t\n\x07_result*\xf5\x01\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_KIND_PROMPT\x10\x01\x12\x19\n\x15MESSAGE_KIND_STEERING\x10\x02\x12\x1a\n\x16MESSAGE_KIND_SYNTHETIC\x10\x03\x12\x16\n\x12MESSAGE_KIND_REPLY\x10\x04\x12\x18\n\x14MESSAGE_KIND_SUMMARY\x10\x05\x12\x17\n\x13MESSAGE_KIND_RESULT\x10\x06\x12\x16\n\x12MESSAGE_KIND_EVENT\x10\x07\x12\x15\n\x11MESSAGE_KIND_PLAN\x10\x08\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%turnwright/types/v1/run_message.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!turnwright/types/v1/message.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xa6\x01\n\rMessageResult\x12\x0e\n\x06\x66inish\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\x12,\n\x04kind\x18\x04 \x01(\x0e\x32\x1e.turnwright.types.v1.ReplyKind\x12/\n\x04path\x18\x05 \x01(\x0b\x32\x1c.turnwright.types.v1.RunPathH\x00\x88\x01\x01\x42\x07\n\x05_path\"\xe1\x02\n\nRunMessage\x12\x0c\n\x04path\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .turnwright.types.v1.MessageKind\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x10\n\x08position\x18\x04 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x07message\x18\x06 \x01(\x0b\x32\x1c.turnwright.types.v1.Message\x12.\n\x05usage\x18\x07 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x37\n\x06result\x18\x08 \x01(\x0b\x32\".turnwright.types.v1.MessageResultH\x01\x88\x01\x01\x12\x17\n\x0ftext_size_bytes\x18\t \x01(\x03\x42\x08\n\x06_usageB\t\n\x07_result*\xf5\x01\n\x0bMessageKind\x12\x1c\n\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_KIND_PROMPT\x10\x01\x12\x19\n\x15MESSAGE_KIND_STEERING\x10\x02\x12\x1a\n\x16MESSAGE_KIND_SYNTHETIC\x10\x03\x12\x16\n\x12MESSAGE_KIND_REPLY\x10\x04\x12\x18\n\x14MESSAGE_KIND_SUMMARY\x10\x05\x12\x17\n\x13MESSAGE_KIND_RESULT\x10\x06\x12\x16\n\x12MESSAGE_KIND_EVENT\x10\x07\x12\x15\n\x11MESSAGE_KIND_PLAN\x10\x08\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,10 +36,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.run_mes
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_MESSAGEKIND']._serialized_start=662
-  _globals['_MESSAGEKIND']._serialized_end=907
-  _globals['_MESSAGERESULT']._serialized_start=195
-  _globals['_MESSAGERESULT']._serialized_end=303
-  _globals['_RUNMESSAGE']._serialized_start=306
-  _globals['_RUNMESSAGE']._serialized_end=659
+  _globals['_MESSAGEKIND']._serialized_start=721
+  _globals['_MESSAGEKIND']._serialized_end=966
+  _globals['_MESSAGERESULT']._serialized_start=196
+  _globals['_MESSAGERESULT']._serialized_end=362
+  _globals['_RUNMESSAGE']._serialized_start=365
+  _globals['_RUNMESSAGE']._serialized_end=718
 # @@protoc_insertion_point(module_scope)

@@ -14,10 +14,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    from typing import TypeAlias as _TypeAlias
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -87,6 +87,7 @@ class MessageResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """As TurnResult.finish."""
     error: _builtins.str
@@ -95,6 +96,10 @@ class MessageResult(_message.Message):
     """As TurnResult.answer; empty: none."""
     kind: _turn_pb2.ReplyKind.ValueType
     """As TurnResult.kind."""
+    @_builtins.property
+    def path(self) -> _turn_pb2.RunPath:
+        """As TurnResult.path."""
+
     def __init__(
         self,
         *,
@@ -102,12 +107,15 @@ class MessageResult(_message.Message):
         error: _builtins.str = ...,
         answer: _builtins.str = ...,
         kind: _turn_pb2.ReplyKind.ValueType = ...,
+        path: _turn_pb2.RunPath | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_path", b"_path", "path", b"path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "finish", b"finish", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_path", b"_path", "answer", b"answer", "error", b"error", "finish", b"finish", "kind", b"kind", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__path: _TypeAlias = _typing.Literal["path"]  # noqa: Y015
+    _WhichOneofArgType__path: _TypeAlias = _typing.Literal["_path", b"_path"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__path) -> _WhichOneofReturnType__path | None: ...
 
 Global___MessageResult: _TypeAlias = MessageResult  # noqa: Y015
 

@@ -207,6 +207,32 @@ class TurnRequest(_message.Message):
 Global___TurnRequest: _TypeAlias = TurnRequest  # noqa: Y015
 
 @_typing.final
+class RunPath(_message.Message):
+    """Where a turn ran, on the host of its executor. A project may be elsewhere by now, or on another host."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CWD_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
+    cwd: _builtins.str
+    """Absolute path of the directory in which its commands started."""
+    root: _builtins.str
+    """Absolute path of the project's root, as it was registered then."""
+    def __init__(
+        self,
+        *,
+        cwd: _builtins.str = ...,
+        root: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cwd", b"cwd", "root", b"root"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunPath: _TypeAlias = RunPath  # noqa: Y015
+
+@_typing.final
 class TurnResult(_message.Message):
     """How one turn ended."""
 
@@ -237,6 +263,7 @@ class TurnResult(_message.Message):
     COMPRESSION_FIELD_NUMBER: _builtins.int
     REPORTED_WINDOW_FIELD_NUMBER: _builtins.int
     TALLY_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -316,6 +343,10 @@ class TurnResult(_message.Message):
     def tally(self) -> Global___LoopTally:
         """What the loop has done up to and including this turn. Absent in turns that had no verdict, and of earlier releases."""
 
+    @_builtins.property
+    def path(self) -> Global___RunPath:
+        """Where it ran. Absent if its model was not called, and in turns of earlier releases."""
+
     def __init__(
         self,
         *,
@@ -344,19 +375,24 @@ class TurnResult(_message.Message):
         compression: Global___CompressionStrength.ValueType = ...,
         reported_window: _model_pb2.ReportedWindow | None = ...,
         tally: Global___LoopTally | None = ...,
+        path: Global___RunPath | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "cursor", b"cursor", "first_delta_duration", b"first_delta_duration", "model_duration", b"model_duration", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage", "work_duration", b"work_duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_path", b"_path", "_reported_window", b"_reported_window", "_tally", b"_tally", "cursor", b"cursor", "first_delta_duration", b"first_delta_duration", "model_duration", b"model_duration", "path", b"path", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage", "work_duration", b"work_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_duration", b"first_delta_duration", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_duration", b"model_duration", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_duration", b"work_duration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_path", b"_path", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_duration", b"first_delta_duration", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_duration", b"model_duration", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "path", b"path", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_duration", b"work_duration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
     _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015
+    _WhichOneofReturnType__path: _TypeAlias = _typing.Literal["path"]  # noqa: Y015
+    _WhichOneofArgType__path: _TypeAlias = _typing.Literal["_path", b"_path"]  # noqa: Y015
     _WhichOneofReturnType__reported_window: _TypeAlias = _typing.Literal["reported_window"]  # noqa: Y015
     _WhichOneofArgType__reported_window: _TypeAlias = _typing.Literal["_reported_window", b"_reported_window"]  # noqa: Y015
     _WhichOneofReturnType__tally: _TypeAlias = _typing.Literal["tally"]  # noqa: Y015
     _WhichOneofArgType__tally: _TypeAlias = _typing.Literal["_tally", b"_tally"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cursor) -> _WhichOneofReturnType__cursor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__path) -> _WhichOneofReturnType__path | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_window) -> _WhichOneofReturnType__reported_window | None: ...
     @_typing.overload

@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { ReplyKind } from "./turn_pb.js";
+import type { ReplyKind, RunPath } from "./turn_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message as Message$1 } from "./message_pb.js";
 import type { Usage } from "./usage_pb.js";
@@ -47,6 +47,13 @@ export declare type MessageResult = Message<"turnwright.types.v1.MessageResult">
    * @generated from field: turnwright.types.v1.ReplyKind kind = 4;
    */
   kind: ReplyKind;
+
+  /**
+   * As TurnResult.path.
+   *
+   * @generated from field: optional turnwright.types.v1.RunPath path = 5;
+   */
+  path?: RunPath | undefined;
 };
 
 /**

@@ -130,6 +130,33 @@ export declare type TurnRequest = Message<"turnwright.types.v1.TurnRequest"> & {
 export declare const TurnRequestSchema: GenMessage<TurnRequest>;
 
 /**
+ * Where a turn ran, on the host of its executor. A project may be elsewhere by now, or on another host.
+ *
+ * @generated from message turnwright.types.v1.RunPath
+ */
+export declare type RunPath = Message<"turnwright.types.v1.RunPath"> & {
+  /**
+   * Absolute path of the directory in which its commands started.
+   *
+   * @generated from field: string cwd = 1;
+   */
+  cwd: string;
+
+  /**
+   * Absolute path of the project's root, as it was registered then.
+   *
+   * @generated from field: string root = 2;
+   */
+  root: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.RunPath.
+ * Use `create(RunPathSchema)` to create a new message.
+ */
+export declare const RunPathSchema: GenMessage<RunPath>;
+
+/**
  * How one turn ended.
  *
  * @generated from message turnwright.types.v1.TurnResult
@@ -315,6 +342,13 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
    * @generated from field: optional turnwright.types.v1.LoopTally tally = 25;
    */
   tally?: LoopTally | undefined;
+
+  /**
+   * Where it ran. Absent if its model was not called, and in turns of earlier releases.
+   *
+   * @generated from field: optional turnwright.types.v1.RunPath path = 26;
+   */
+  path?: RunPath | undefined;
 };
 
 /**
