@@ -1622,9 +1622,7 @@ type InjectMessageResponse struct {
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// The run's cursor before the call.
 	Cursor *v1.Cursor `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Where the events of the run stood before the call: pass it to WatchRun to see everything that the call caused. Only
-	// executors have events and fill it. Empty in the answer to a repeated call after which more has happened: WatchRun then
-	// begins with a snapshot.
+	// Where the events of the run stood before the call, as in AbortRunResponse.
 	EventCursor *v1.EventCursor `protobuf:"bytes,4,opt,name=event_cursor,json=eventCursor,proto3" json:"event_cursor,omitempty"`
 }
 

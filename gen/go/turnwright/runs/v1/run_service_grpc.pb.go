@@ -52,8 +52,7 @@ type RunServiceClient interface {
 	ConfigureRun(ctx context.Context, in *ConfigureRunRequest, opts ...grpc.CallOption) (*ConfigureRunResponse, error)
 	// Deletes a run whose loops have all ended, with everything that belongs to it alone.
 	DeleteRun(ctx context.Context, in *DeleteRunRequest, opts ...grpc.CallOption) (*DeleteRunResponse, error)
-	// Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-	// the request names.
+	// Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active.
 	AbortRun(ctx context.Context, in *AbortRunRequest, opts ...grpc.CallOption) (*AbortRunResponse, error)
 	// Sends the model a message for its next turn, without giving it a task.
 	InjectMessage(ctx context.Context, in *InjectMessageRequest, opts ...grpc.CallOption) (*InjectMessageResponse, error)
@@ -201,8 +200,7 @@ type RunServiceServer interface {
 	ConfigureRun(context.Context, *ConfigureRunRequest) (*ConfigureRunResponse, error)
 	// Deletes a run whose loops have all ended, with everything that belongs to it alone.
 	DeleteRun(context.Context, *DeleteRunRequest) (*DeleteRunResponse, error)
-	// Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-	// the request names.
+	// Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active.
 	AbortRun(context.Context, *AbortRunRequest) (*AbortRunResponse, error)
 	// Sends the model a message for its next turn, without giving it a task.
 	InjectMessage(context.Context, *InjectMessageRequest) (*InjectMessageResponse, error)

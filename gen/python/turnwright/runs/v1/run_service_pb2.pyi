@@ -838,10 +838,7 @@ class InjectMessageResponse(_message.Message):
 
     @_builtins.property
     def event_cursor(self) -> _cursor_pb2.EventCursor:
-        """Where the events of the run stood before the call: pass it to WatchRun to see everything that the call caused. Only
-        executors have events and fill it. Empty in the answer to a repeated call after which more has happened: WatchRun then
-        begins with a snapshot.
-        """
+        """Where the events of the run stood before the call, as in AbortRunResponse."""
 
     def __init__(
         self,

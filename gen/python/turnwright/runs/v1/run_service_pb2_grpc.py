@@ -149,8 +149,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AbortRun(self, request, context):
-        """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-        the request names.
+        """Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

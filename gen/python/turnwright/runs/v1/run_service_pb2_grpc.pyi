@@ -52,9 +52,7 @@ class RunServiceStub:
     DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]
     """Deletes a run whose loops have all ended, with everything that belongs to it alone."""
     AbortRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AbortRunRequest, _run_service_pb2.AbortRunResponse]
-    """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-    the request names.
-    """
+    """Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active."""
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.InjectMessageRequest, _run_service_pb2.InjectMessageResponse]
     """Sends the model a message for its next turn, without giving it a task."""
 
@@ -82,9 +80,7 @@ class RunServiceAsyncStub(RunServiceStub):
     DeleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]  # type: ignore[assignment]
     """Deletes a run whose loops have all ended, with everything that belongs to it alone."""
     AbortRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AbortRunRequest, _run_service_pb2.AbortRunResponse]  # type: ignore[assignment]
-    """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-    the request names.
-    """
+    """Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active."""
     InjectMessage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.InjectMessageRequest, _run_service_pb2.InjectMessageResponse]  # type: ignore[assignment]
     """Sends the model a message for its next turn, without giving it a task."""
 
@@ -163,9 +159,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.AbortRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.AbortRunResponse, _abc.Awaitable[_run_service_pb2.AbortRunResponse]]:
-        """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-        the request names.
-        """
+        """Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active."""
 
     @_abc_1.abstractmethod
     def InjectMessage(

@@ -871,9 +871,7 @@ export declare type InjectMessageResponse = Message<"turnwright.runs.v1.InjectMe
   cursor?: Cursor | undefined;
 
   /**
-   * Where the events of the run stood before the call: pass it to WatchRun to see everything that the call caused. Only
-   * executors have events and fill it. Empty in the answer to a repeated call after which more has happened: WatchRun then
-   * begins with a snapshot.
+   * Where the events of the run stood before the call, as in AbortRunResponse.
    *
    * @generated from field: turnwright.types.v1.EventCursor event_cursor = 4;
    */
@@ -974,8 +972,7 @@ export declare const RunService: GenService<{
     output: typeof DeleteRunResponseSchema;
   },
   /**
-   * Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active, or another one than
-   * the request names.
+   * Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active.
    *
    * @generated from rpc turnwright.runs.v1.RunService.AbortRun
    */
