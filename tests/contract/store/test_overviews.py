@@ -343,15 +343,19 @@ async def test_an_old_cursor_tells_what_was_written_since(client, project, tmp_p
     """Runs are made older in the file; the database plays no part in what follows from their times."""
     for alias in ("fresh", "quiet", "changed"):
         await new_run(client, project, alias)
+    waiting = await working_run(client, project, "waiting")
+    await waiting.begin()
+    await waiting.write(*(set_(f"log://turn_1/set/{name}", "x", state=PROPOSED) for name in "ab"), run_status=202)
     cursor = decode_runs_cursor((await told_after(client, project)).cursor, 1)
     with contextlib.closing(sqlite3.connect(tmp_path / "turnwright.db", timeout=60)) as file, file:
         hours = "create_ms = create_ms - 7200000, update_ms = update_ms - 7200000"
         file.execute(f"UPDATE runs SET {hours} WHERE alias != 'fresh'")
     patch = settings_pb2.RunSettingsPatch(yolo=True)
     await client.call("ConfigureRun", project=project, run="changed", patch=patch)
+    await client.call("ResolveProposal", **waiting.address, path="log://turn_1/set/a", reject={})
     hour_ago = replace(cursor, at_ms=cursor.at_ms - 3600_000, known={})
     missed = await told_after(client, project, encode_runs_cursor(hour_ago))
-    assert missed.told() == ([], ["fresh"], ["changed"], [])
+    assert missed.told() == ([], ["fresh"], ["changed", "waiting"], [])
 
 
 @SQLITE_ONLY
