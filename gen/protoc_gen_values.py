@@ -23,7 +23,7 @@ VALUES = {
         FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect ClientCall
     """.split(),
     "replies": """
-        ToolCall ThinkingBlock ServerBlock
+        ToolCall ThinkingBlock ServerBlock CallBegun CallGrown CallEnded TakenBack
     """.split(),
     "store": """
         SetEntry AppendEntry RemoveEntry CopyEntry MoveEntry EntryWrite LoopEnd NextTurn EndTurnRequest EndTurnResponse

@@ -55,3 +55,39 @@ class ServerBlock(Struct, frozen=True):
     json: str = ""
     """The block: a JSON object as the vendor wrote it."""
 
+
+class CallBegun(Struct, frozen=True):
+    """A call has begun."""
+
+    index: int = 0
+    """0-based position among the calls of the reply; the next one."""
+    name: str = ""
+    """Name of the tool, cut off after 128 characters."""
+
+
+class CallGrown(Struct, frozen=True):
+    """The arguments of a call have grown."""
+
+    index: int = 0
+    """Position of the call."""
+    arguments: str = ""
+    """Text to append. Once the call has ended, all of it together is the arguments: JSON, if the model wrote a
+    command as text an object with its attributes and its `body`; of a native call as the model wrote them."""
+
+
+class CallEnded(Struct, frozen=True):
+    """A call is complete."""
+
+    index: int = 0
+    """Position of the call."""
+
+
+class TakenBack(Struct, frozen=True):
+    """Text that was sent as prose, or calls, turned out to be something else: only the end of a reply says for
+    certain what its text is. What it is comes behind this."""
+
+    chars: int = 0
+    """So many code points at the end of the content were none."""
+    calls: int = 0
+    """Only the first so many calls are left."""
+

@@ -6,7 +6,7 @@ Meanings and limits are in types/v1/delta.proto. Source: RD01-RD06.
 from __future__ import annotations
 
 from msgspec import Struct
-from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
+from turnwright_values.replies import CallBegun, CallEnded, CallGrown, ServerBlock, TakenBack, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
 
 
@@ -56,33 +56,6 @@ class MergeExtra(Struct, frozen=True, tag=True):
     """A JSON object whose keys replace existing ones of the same name."""
 
     json: str
-
-
-class CallBegun(Struct, frozen=True, tag=True):
-    """The call at this place has begun."""
-
-    index: int
-    name: str
-
-
-class CallGrown(Struct, frozen=True, tag=True):
-    """Text to append to the arguments of a call."""
-
-    index: int
-    arguments: str
-
-
-class CallEnded(Struct, frozen=True, tag=True):
-    """A call is complete."""
-
-    index: int
-
-
-class TakenBack(Struct, frozen=True, tag=True):
-    """The last so many code points of the content were none, nor any calls but the first so many."""
-
-    chars: int
-    calls: int
 
 
 PartDelta = AppendContent | CallBegun | CallGrown | CallEnded | TakenBack

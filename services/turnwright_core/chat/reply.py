@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
-from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
+from turnwright_values.replies import CallBegun, CallEnded, CallGrown, ServerBlock, TakenBack, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import (
@@ -16,15 +16,11 @@ from turnwright_core.chat.deltas import (
     AddServerBlock,
     AppendContent,
     AppendReasoning,
-    CallBegun,
-    CallEnded,
-    CallGrown,
     Delta,
     MergeExtra,
     SetThinkingBlocks,
     SetToolCalls,
     SetUsage,
-    TakenBack,
 )
 from turnwright_core.chat.message import Message, Role, Text
 from turnwright_core.chat.thinking import merge_thinking

@@ -7,21 +7,18 @@ from operator import attrgetter
 from typing import Any, Final
 
 from turnwright.types.v1 import delta_pb2
+from turnwright_values.replies import CallBegun, CallEnded, CallGrown, TakenBack
 
 from turnwright_core.chat.deltas import (
     AddCitation,
     AddServerBlock,
     AppendContent,
     AppendReasoning,
-    CallBegun,
-    CallEnded,
-    CallGrown,
     Delta,
     MergeExtra,
     SetThinkingBlocks,
     SetToolCalls,
     SetUsage,
-    TakenBack,
 )
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.messages import server_block_from_pb, server_block_to_pb

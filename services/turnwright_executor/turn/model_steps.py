@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
-from turnwright_values.replies import ToolCall
+from turnwright_values.replies import TakenBack, ToolCall
 from turnwright_values.store import EndTurnRequest, EntryWrite, LoopEnd, SetEntry, WriteEntriesResponse
 from turnwright_values.types import CallStyle, RunPath, State, Tier, TurnResult, Visibility
 
-from turnwright_core.chat.deltas import AppendContent, TakenBack
+from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.chat.timeline import CALLS, COMMANDS, PROSE, SUMMARIZES

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.replies import CallBegun, CallEnded, CallGrown, TakenBack
 
-from turnwright_core.chat.deltas import AppendContent, CallBegun, CallEnded, CallGrown, PartDelta, TakenBack
+from turnwright_core.chat.deltas import AppendContent, PartDelta
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_grammar.reader.parser import CANDIDATE
 from turnwright_grammar.reader.streaming import ReplyReader

@@ -6,9 +6,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.replies import CallBegun, CallEnded, CallGrown, TakenBack
 
 from cases import load_cases
-from turnwright_core.chat.deltas import AppendContent, CallBegun, CallEnded, CallGrown, TakenBack
+from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_grammar.reader.parser import read_reply
 from turnwright_grammar.reader.parts import DELTA_CHARS_MAX, LIVE_CHARS_MAX, PartsReader, arguments_of
