@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import Entry, MessageKind, MessageResult, ReplyKind, RunMessage, State, Tier, Turn
 
-from turnwright_core.chat.message import Image, Message, Role, Text
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.converters import converter
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.plans.plan import PLAN_ID, delta_path, plan_path, version_path
@@ -38,7 +38,7 @@ SUMMARIZES: Final = "summarizes"
 """Attribute of a reply that is a summary: the paths of the messages that it replaces."""
 
 IMAGES: Final = "images"
-"""Attribute of a prompt: the paths of the images that go with it."""
+"""Attribute of a message: the paths of the images that go with it."""
 
 APPENDED: Final = "appended"
 """Attribute of a prompt: what its body ends with that its author did not write."""
@@ -221,11 +221,13 @@ def _hidden(role: Role, body: str, extra: JsonObject) -> Message:
 def _result(entry: Entry, read_record: ReadRecord) -> Message:
     """The result of a command, or the error of a call that became no command."""
     output, failed = entry.body or entry.outcome, entry.state is not _RESOLVED
-    text = (Text(output),) if output else ()
+    parts: tuple[Part, ...] = (Text(output),) if output else ()
+    if f'"{IMAGES}":' in entry.attributes_json:
+        parts = (*parts, *_images(entry))
     if entry.record:
         call = read_record(entry.record)
-        return Message(_TOOL, text, call_id=call.call_id, tool=call.tool, failed=failed)
-    return Message(_TOOL, text, call_id=str(entry.attributes.get("call_id") or ""), failed=failed)
+        return Message(_TOOL, parts, call_id=call.call_id, tool=call.tool, failed=failed)
+    return Message(_TOOL, parts, call_id=str(entry.attributes.get("call_id") or ""), failed=failed)
 
 
 class _KeptCall(Struct, frozen=True):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Loop, State, Tier
 
+from turnwright_core.chat.image_types import image_type
 from turnwright_core.chat.message import Image, Part
 from turnwright_core.chat.prompt_edits import PromptEdit, image_paths_in
 from turnwright_core.chat.timeline import IMAGES
@@ -30,14 +31,6 @@ from turnwright_executor.ports.packets import AssembledMessage
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError, Workspace
 
 FIELD: Final = f"settings.{IMAGES}"
-
-_KINDS: Final = (
-    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
-    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
-    ("image/gif", re.compile(rb"GIF8[79]a")),
-    ("image/webp", re.compile(rb"RIFF.{4}WEBP", re.DOTALL)),
-)
-"""Magic numbers of image types: names and headers may be wrong, and vendors check the content."""
 
 _MAY_BE_OF_IMAGE: Final = frozenset({"400", "415", "422"})
 """Statuses of a refusal that may be about an image even if its words name none."""
@@ -75,7 +68,7 @@ async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspac
         total += len(data)
         if total > IMAGES_BYTES_MAX:
             raise over_limit(FIELD, IMAGES_BYTES_MAX, total, "bytes")
-        mime = next((name for name, begins in _KINDS if begins.match(data)), "")
+        mime = image_type(data)
         if not mime:
             raise invalid(FIELD, f"{path} is not an image that models accept: use PNG, JPEG, GIF or WebP.")
         attributes = to_attributes_json({"path": path, "mime": mime, "bytes": len(data)})

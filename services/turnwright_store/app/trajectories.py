@@ -8,8 +8,12 @@ Source: rows RT03, RT04, RC08.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -33,16 +37,20 @@ from turnwright_values.types import (
     Visibility,
 )
 
-from turnwright_core.chat.timeline import CALLS, INJECT_TOOL, KNOWLEDGE_TOOL
-from turnwright_core.checks import check_bytes
+from turnwright_core.chat.image_types import image_type
+from turnwright_core.chat.timeline import CALLS, IMAGES, INJECT_TOOL, KNOWLEDGE_TOOL
+from turnwright_core.checks import check_bytes, over_limit
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import RunEvent, event_write
 from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import (
     BODY_BYTES_MAX,
     CALL_NAME_CHARS_MAX,
+    IMAGE_BYTES_MAX,
+    IMAGES_BYTES_MAX,
     PLAN_BODY_BYTES_MAX,
     PLAN_DELTA_BYTES_MAX,
+    PLAN_DELTAS_MAX,
     PROMPT_BYTES_MAX,
     REPLY_CALLS_MAX,
 )
@@ -57,7 +65,16 @@ from turnwright_store.domain.write_rules import check_event
 Row = SeenEntry | Loop | Turn
 SUMMARY_BYTES_MAX: Final = 2048
 _USERS: Final = ("user", "goal")
+_WITH_IMAGES: Final = (*_USERS, "tool")
+_DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,")
 _SHOWN_ONLY: Final = ("cd_instruction", "error", "summarization", "compression_report", "diff")
+
+
+class _Content(Struct, frozen=True):
+    """What a message says, and the images that it shows."""
+
+    text: str
+    images: tuple[bytes, ...] = ()
 
 
 class _Call(Struct, frozen=True):
@@ -76,8 +93,8 @@ class Trajectory(Struct):
     persona: str | None = None
     revision: int = 0
     position: int = 0
-    _users: list[str] = field(default_factory=list)
-    """Messages of users that no reply has followed yet."""
+    _user: _Content | None = None
+    """The message of a user that a reply may follow."""
     _loop: Loop | None = None
     _turn: Turn | None = None
     _number: int = 0
@@ -102,30 +119,30 @@ class Trajectory(Struct):
         """What one message becomes. Raises ElementError, and has changed nothing then."""
         if not isinstance(message, dict) or not isinstance(role := message.get("role"), str) or not role:
             raise ElementError("a message needs a role")
-        text = _text_of(message.get("content"))
         try:
+            content = _content_of(message.get("content"), has_images=role in _WITH_IMAGES)
             if role in _USERS:
-                check_bytes("content", text, PROMPT_BYTES_MAX)
-                self._users.append(text)
-                return []
-            check_bytes("content", text, BODY_BYTES_MAX)
-            return list(self._rows(role, text, message))
+                check_bytes("content", content.text, PROMPT_BYTES_MAX)
+                rows = list(self._before())
+                self._user = content
+                return rows
+            check_bytes("content", content.text, BODY_BYTES_MAX)
+            return list(self._rows(role, content, message))
         except TurnwrightError as error:
             raise ElementError(error.message) from None
 
     def end(self) -> list[Row]:
         """What is left when all messages were taken: the last turn and loop, and what nobody has answered."""
         rows = [*self._ended_turn(COMPLETED), *self._ended_loop()]
-        rows += [row for text in self._users for row in self._injected(text)]
-        self._users = []
-        return [*rows, *([self._plan] if self._plan else []), *self._deltas]
+        return [*rows, *self._before(), *([self._plan] if self._plan else []), *self._deltas]
 
-    def _rows(self, role: str, text: str, message: JsonObject) -> Iterator[Row]:
+    def _rows(self, role: str, content: _Content, message: JsonObject) -> Iterator[Row]:
+        text = content.text
         match role:
             case "assistant":
                 yield from self._reply(text, message)
             case "tool":
-                yield from self._result(text, message)
+                yield from self._result(content, message)
             case "event":
                 yield from self._before()
                 yield from self._event(text, message)
@@ -146,13 +163,23 @@ class Trajectory(Struct):
                 raise ElementError(f"{role[:80]!r} is a role unknown to this version")
 
     def _before(self) -> Iterator[Row]:
-        """Messages of users before one that is no reply."""
-        users, self._users = self._users, []
-        for text in users:
-            yield from self._injected(text)
+        """The message of a user before one that is no reply."""
+        user, self._user = self._user, None
+        if user:
+            shown = yield from self._kept_images(user)
+            path = self._free(f"log://turn_{self._number}/{INJECT_TOOL}/message")
+            yield self._entry(path, user.text, {"tool": INJECT_TOOL, **shown})
 
-    def _injected(self, text: str) -> Iterator[Row]:
-        yield self._entry(self._free(f"log://turn_{self._number}/{INJECT_TOOL}/message"), text, {"tool": INJECT_TOOL})
+    def _kept_images(self, content: _Content) -> Generator[Row, None, JsonObject]:
+        """The entries of images that are not kept yet; returns the attribute of their message."""
+        paths = []
+        for data in content.images:
+            path = f"image://imported_{hashlib.sha256(data).hexdigest()[:32]}"
+            paths.append(path)
+            if self._free(path) == path:
+                attributes = {"mime": image_type(data), "bytes": len(data)}
+                yield self._entry(path, base64.b64encode(data).decode(), attributes)
+        return {IMAGES: paths} if paths else {}
 
     # ---- Replies and their calls
 
@@ -160,21 +187,22 @@ class Trajectory(Struct):
         number = self._number + 1
         calls, kept = _calls_of(message.get("tool_calls"), number)
         reasoning = message.get("reasoning_content")
-        users, self._users = self._users, []
-        if users or self._loop is None:
+        user, self._user = self._user, None
+        if user or self._loop is None:
             yield from self._ended_turn(COMPLETED)
             yield from self._ended_loop()
-        for user in users[:-1]:
-            yield from self._injected(user)
         yield from self._ended_turn(RUNNING)
         if self._loop is None:
             self._loops += 1
-            settings = LoopSettings(Mode.ACT, self.model, assembly=Assembly.TRANSCRIPT)
-            prompt = users[-1] if users else ""
-            self._loop = Loop(self._loops, settings, prompt, first_turn=number, create_ms=self.now_ms)
+            prompt = user or _Content("")
+            shown = yield from self._kept_images(prompt)
+            images = tuple(shown.get(IMAGES, ()))
+            settings = LoopSettings(Mode.ACT, self.model, images=images, assembly=Assembly.TRANSCRIPT)
+            self._loop = Loop(self._loops, settings, prompt.text, first_turn=number, create_ms=self.now_ms)
         self._number = number
-        if users:
-            yield self._entry(f"prompt://{number}", users[-1], {})
+        if user:
+            asked = {"mode": Mode.ACT.name.lower(), "loop": self._loops}
+            yield self._entry(f"prompt://{number}", prompt.text, {**asked, **shown})
         if isinstance(reasoning, str) and reasoning:
             yield self._entry(f"reasoning://{number}", reasoning, {})
         yield self._entry(f"assistant://{number}", text, {CALLS: kept} if kept else {})
@@ -199,7 +227,7 @@ class Trajectory(Struct):
         if loop:
             yield replace(loop, status=COMPLETED, reason="text", end_ms=self.now_ms, revision=self._next_revision())
 
-    def _result(self, text: str, message: JsonObject) -> Iterator[Row]:
+    def _result(self, content: _Content, message: JsonObject) -> Iterator[Row]:
         asked = message.get("tool_call_id")
         call = self._calls.get(asked) if isinstance(asked, str) else None
         if call is None:
@@ -215,7 +243,8 @@ class Trajectory(Struct):
         )
         record.settled.SetInParent()
         failed = message.get("tool_failed") is True
-        entry = self._entry(call.path, text, {})
+        images = yield from self._kept_images(content)
+        entry = self._entry(call.path, content.text, images)
         shown = replace(
             entry.entry,
             record=record.SerializeToString(),
@@ -258,6 +287,8 @@ class Trajectory(Struct):
     def _plan_delta(self, text: str) -> Iterator[Row]:
         check_bytes("content", text, PLAN_DELTA_BYTES_MAX)
         sequence = len(self._deltas) + 1
+        if sequence > PLAN_DELTAS_MAX:
+            raise ElementError(f"the plan has {PLAN_DELTAS_MAX} deltas, and can have no more")
         self._deltas.append(self._entry(delta_path(MAIN, self._version, sequence), text, {}, Tier.CLIENT))
         yield self._notice(events.plan_delta(MAIN, self._version, sequence))
 
@@ -298,15 +329,15 @@ class Trajectory(Struct):
         return SeenEntry(entry, 0, self.now_ms, entry.revision, 0)
 
 
-def _text_of(content: Any) -> str:
-    """The text of a message, which may be in parts; other parts are named."""
+def _content_of(content: Any, *, has_images: bool) -> _Content:
+    """What a message says, which may be in parts; parts that have no place in it are named. Raises LIMIT_EXCEEDED."""
     if content is None:
-        return ""
+        return _Content("")
     if isinstance(content, str):
-        return content
+        return _Content(content)
     if not isinstance(content, list):
         raise ElementError("its content is neither a text nor a list of parts")
-    texts = []
+    texts, images = [], []
     for part in content:
         if not isinstance(part, dict):
             raise ElementError("a part of its content is not an object")
@@ -314,11 +345,36 @@ def _text_of(content: Any) -> str:
         kind = part.get("type", part.get("m_type"))
         if kind == "text" and isinstance(text, str):
             texts.append(text)
+        elif has_images and (data := _image_in(part, kind, text)) is not None:
+            images.append(data)
         elif "file_content" in part:
             texts.append(f"{part.get('file_name')}:\n{part['file_content']}")
         else:
             texts.append(f"({str(kind)[:40]})")
-    return "\n".join(texts)
+    if (size := sum(map(len, images))) > IMAGES_BYTES_MAX:
+        raise over_limit("content", IMAGES_BYTES_MAX, size, "bytes of images")
+    return _Content("\n".join(texts), tuple(images))
+
+
+def _image_in(part: JsonObject, kind: Any, text: Any) -> bytes | None:
+    """The image that a part has; None if it has none, or only its address. Raises ElementError, LIMIT_EXCEEDED."""
+    address = part.get("image_url")
+    url = address.get("url") if isinstance(address, dict) else address
+    if isinstance(url, str) and (begin := _DATA_URL.match(url)):
+        encoded = url[begin.end() :]
+    elif isinstance(kind, str) and kind.startswith("image/") and isinstance(text, str):
+        encoded = text
+    else:
+        return None
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise ElementError("its image is not in base64") from None
+    if not image_type(data):
+        raise ElementError("its image is none that models accept: PNG, JPEG, GIF or WebP")
+    if len(data) > IMAGE_BYTES_MAX:
+        raise over_limit("content", IMAGE_BYTES_MAX, len(data), "bytes of an image")
+    return data
 
 
 def _calls_of(calls: Any, number: int) -> tuple[list[_Call], list[JsonObject]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -146,11 +147,13 @@ async def test_a_document_has_all_that_a_run_has_seen(client, project) -> None:
 
 async def test_a_document_shows_one_moment_though_the_run_goes_on(client, project) -> None:
     run = await working_run(client, project, "r1")
-    number = (await run.begin(*(set_(f"known://{index}", "x" * 300_000) for index in range(20)))).next.number
+    # The last of them are read long after the first part was sent.
+    bodies = {f"known://{index:03}": "x" * (300_000 if index < 20 else 1) for index in range(520)}
+    number = (await run.begin(*(set_(*one) for one in bodies.items()))).next.number
     before = await run.view()
     parts = client.stream("ExportRun", **run.address)
     first = await anext(parts)
-    await run.end(number, *(set_(f"known://{index}", "y") for index in range(20)), loop=(200, "text", "Done."))
+    await run.end(number, *(set_(path, "y") for path in bodies), loop=(200, "text", "Done."))
     data = first.data + b"".join([part.data async for part in parts])
     document = ParseDict(json.loads(data), documents.RunDocument())
     assert {path: ones[0][2] for path, ones in history(document).items()} == before.bodies
@@ -475,6 +478,43 @@ async def test_a_trajectory_becomes_a_run_in_the_same_way_each_time(client, proj
     assert await turn(copy) == 3
 
 
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 20).decode()
+GIF = base64.b64encode(b"GIF89a" + b"x" * 20).decode()
+
+
+async def test_images_of_a_trajectory_are_images_of_its_messages(client, project) -> None:
+    shown = {"m_type": "image/png", "m_content": PNG}
+    address = {"type": "image_url", "image_url": {"url": f"data:image/gif;base64,{GIF}"}}
+    far = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    odd = [{"m_type": "image/png", "m_content": body} for body in ("no base64", base64.b64encode(b"<svg>").decode())]
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Look:"}, shown, address, far]},
+        {"role": "assistant", "content": "Looking.", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"m_type": "text", "m_content": "It is"}, shown]},
+        *({"role": "user", "content": [part]} for part in odd),
+        {"role": "user", "content": [shown]},
+    ]
+    answer = await imported(client, project, json.dumps({"id": "seen", "model": "fast", "messages": messages}).encode())
+    assert [(one.place, one.problem) for one in answer.problems] == [
+        ("messages[3]", "its image is not in base64"),
+        ("messages[4]", "its image is none that models accept: PNG, JPEG, GIF or WebP"),
+    ]
+    run = Run(client, project, "seen")
+    found = [one.message.parts for one in await conversation(run)]
+    assert [[part.WhichOneof("part") for part in parts] for parts in found] == [
+        ["text", "image", "image"], ["text"], ["text", "image"], ["image"],
+    ]  # fmt: skip
+    assert found[0][0].text == "Look:\n(image_url)"
+    paths = [part.image.path for parts in found for part in parts if part.HasField("image")]
+    assert len(set(paths)) == 2
+    kept = [await run.entry(path) for path in paths]
+    assert [one.body for one in kept] == [PNG, GIF, PNG, PNG]
+    assert [json.loads(one.attributes_json)["mime"] for one in kept[:2]] == ["image/png", "image/gif"]
+    # The prompt is sent again with what it shows.
+    answer = await submitted(run, regenerate=commands.Regenerate())
+    assert list(answer.loop.settings.images) == paths[:2]
+
+
 @pytest.mark.parametrize("name", ["a" * 129, "a\\b", "has.dot", "../x", "", None])
 async def test_a_trajectory_without_an_id_that_is_one_is_refused(client, project, name) -> None:
     with pytest.raises(TurnwrightError) as caught:
@@ -659,3 +699,57 @@ async def test_a_case_of_messages_that_are_restored(client, project) -> None:
 
 
 ELSEWHERE = {"event_goal_delta": "we have no goals"}
+
+
+OTHERWISE = {
+    "placeholder": "the title of a run is its first prompt",
+    "clean_title": "the same",
+    "symlink_refused": "no service opens a file of a trajectory",
+    "stale_provider_identity_removed": "a run keeps no identity of a vendor",
+    "repair": "a run has no frozen prefix",
+    "token_totals_none": "a run counts what its turns have used, and these have none",
+}
+"""Where we differ from cases of trajectories, by the beginnings of their names."""
+
+
+async def taken(client: Client, project: str, messages: Any, name: Any = "case", **fields: Any) -> Run | None:
+    """The run of a trajectory; None if it is refused."""
+    text = json.dumps({"id": name, "messages": messages}).encode()
+    try:
+        return Run(client, project, (await imported(client, project, text, **fields)).run.run)
+    except TurnwrightError as error:
+        return None if error.reason is Reason.INVALID_FIELD else pytest.fail(str(error))
+
+
+@NEEDS_SHARED
+async def test_a_case_of_trajectories_comes_to_what_it_expects(client, project) -> None:
+    # RT03, RT04
+    for case in load_shared("refact/trajectory.jsonl"):
+        kind, given, expected = case["id"].split("/")[0], case["input"], case["expected"]
+        messages = given.get("messages", [])
+        match kind:
+            case "id":
+                found: Any = {"valid": bool(await taken(client, project, [], given["chat_id"]))}
+            case "id_missing_not_loaded":
+                found = {"loaded": bool(await taken(client, project, [], given["json_id"]))}
+            case "id_mismatch_refuses_save":
+                run = await taken(client, project, [], given["existing_file_id"], document_id=given["save_id"])
+                found = {"saved": bool(run), "http_put": 409}
+            case "first_user":
+                run = await taken(client, project, [*messages, {"role": "assistant", "content": "Hello."}])
+                found = {"text": (await client.call("ListRuns", project=project)).runs[0].title}
+            case "legacy_ids":
+                runs_of = [await taken(client, project, messages) for _ in range(2)]
+                first, again = [[one.path for one in await conversation(run)] for run in runs_of if run]
+                assert first == again
+                found = {**expected, "distinct": len(set(first)) == len(first)}
+            case "one_bad_message_loses_all":
+                # Theirs loses all of them.
+                run = await taken(client, project, messages)
+                assert run
+                assert words(await conversation(run)) == [(2, "ok")]
+                found = expected
+            case _:
+                assert kind in OTHERWISE, case["id"]
+                continue
+        assert found == expected, case["id"]
