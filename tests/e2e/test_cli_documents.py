@@ -26,7 +26,9 @@ def test_a_run_is_written_into_a_file_that_is_whole_or_not_there(bench, tmp_path
     assert (document["schema_version"], document["run"]["run"], document["complete"]) == (1, "r", True)
     assert [one["number"] for one in document["turns"]] == [2, 1]
     assert file.stat().st_mode & 0o777 == 0o600
-    refused = bench.run("runs", "export", "r", "-o", str(tmp_path / "none" / "r.json"))
+    # A folder cannot be replaced: that shows once all is written.
+    (tmp_path / "folder").mkdir()
+    refused = bench.run("runs", "export", "r", "-o", str(tmp_path / "folder"))
     assert (refused.returncode, "cannot be written" in refused.stderr) == (2, True)
     assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
 
