@@ -167,7 +167,7 @@ def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
             assert process.popen.wait(WAIT_S) == 0
         messages = [json.loads(line) for line in exact.lines["out"]]
     assert "hello" in messages[0]
-    assert messages[-1]["changed"]["removed"] == ["r"]
+    assert messages[-1]["changed"]["deleted"] == ["r"]
 
 
 @pytest.mark.parametrize(

@@ -13,77 +13,6 @@ from turnwright_core.models import Reasoning
 from turnwright_core.value_methods import EntryMethods, Grantable, SettlingState
 
 
-class TokenSource(IntEnum):
-    """How the tokens of a prompt were counted before it was sent."""
-
-    UNSPECIFIED = 0
-    """Not specified: characters divided by TURNWRIGHT_TOKEN_DIVISOR, in turns of earlier releases."""
-    ESTIMATE = 1
-    """An estimate from the kinds of characters and the model's family."""
-    TOKENIZER = 2
-    """The model's own tokenizer, and an estimate for what its vendor adds."""
-    VENDOR = 3
-    """The vendor's token counting endpoint."""
-    USAGE = 4
-    """Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
-    reported, or told when it refused the prompt as too long."""
-
-
-class Mode(IntEnum):
-    """Whether a loop may change anything."""
-
-    UNSPECIFIED = 0
-    """Not specified; refused where a mode is required."""
-    ASK = 1
-    """Read-only: no `sh`, and no changes to project files."""
-    ACT = 2
-    """All tools are available."""
-
-
-class CallStyle(IntEnum):
-    """How a model calls tools."""
-
-    UNSPECIFIED = 0
-    """Not specified: same as TAGS."""
-    TAGS = 1
-    """With tags in its text. Works with every model."""
-    NATIVE = 2
-    """With the tool calling of the vendor's API; each tool is offered with a JSON Schema of its arguments. If the
-    vendor does not support tools, the model call fails with VENDOR_REJECTED."""
-    AUTO = 3
-    """NATIVE if the model is known to support tool calling, otherwise TAGS."""
-
-
-class Assembly(IntEnum):
-    """How a run is sent to its model."""
-
-    UNSPECIFIED = 0
-    """Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY
-    (PACKET by default)."""
-    PACKET = 1
-    """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it
-    does not fit into the context window, what the previous turn touched is summarized, then what any earlier turn
-    touched, then the prompt; what then still does not fit ends the loop with 413."""
-    TRANSCRIPT = 2
-    """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn
-    before. The model calls tools natively, and results contain what they show. If a run does not fit into the context
-    window, old results are summarized and old messages archived; what then still does not fit ends the loop with
-    413."""
-
-
-class FileConstraintKind(IntEnum):
-    """What a rule says of files."""
-
-    UNSPECIFIED = 0
-    """Not specified."""
-    ADD = 1
-    """They are included, even if another rule excludes them, and visible to a run from its start."""
-    READONLY = 2
-    """They are included, but never changed."""
-    IGNORE = 3
-    """They are excluded."""
-
-
 class Permission(Grantable):
     """Who allowed the effect of a command."""
 
@@ -170,6 +99,64 @@ class Tier(IntEnum):
     """The runtime itself."""
 
 
+class TokenSource(IntEnum):
+    """How the tokens of a prompt were counted before it was sent."""
+
+    UNSPECIFIED = 0
+    """Not specified: characters divided by TURNWRIGHT_TOKEN_DIVISOR, in turns of earlier releases."""
+    ESTIMATE = 1
+    """An estimate from the kinds of characters and the model's family."""
+    TOKENIZER = 2
+    """The model's own tokenizer, and an estimate for what its vendor adds."""
+    VENDOR = 3
+    """The vendor's token counting endpoint."""
+    USAGE = 4
+    """Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
+    reported, or told when it refused the prompt as too long."""
+
+
+class Mode(IntEnum):
+    """Whether a loop may change anything."""
+
+    UNSPECIFIED = 0
+    """Not specified; refused where a mode is required."""
+    ASK = 1
+    """Read-only: no `sh`, and no changes to project files."""
+    ACT = 2
+    """All tools are available."""
+
+
+class CallStyle(IntEnum):
+    """How a model calls tools."""
+
+    UNSPECIFIED = 0
+    """Not specified: same as TAGS."""
+    TAGS = 1
+    """With tags in its text. Works with every model."""
+    NATIVE = 2
+    """With the tool calling of the vendor's API; each tool is offered with a JSON Schema of its arguments. If the
+    vendor does not support tools, the model call fails with VENDOR_REJECTED."""
+    AUTO = 3
+    """NATIVE if the model is known to support tool calling, otherwise TAGS."""
+
+
+class Assembly(IntEnum):
+    """How a run is sent to its model."""
+
+    UNSPECIFIED = 0
+    """Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY
+    (PACKET by default)."""
+    PACKET = 1
+    """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it
+    does not fit into the context window, what the previous turn touched is summarized, then what any earlier turn
+    touched, then the prompt; what then still does not fit ends the loop with 413."""
+    TRANSCRIPT = 2
+    """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn
+    before. The model calls tools natively, and results contain what they show. If a run does not fit into the context
+    window, old results are summarized and old messages archived; what then still does not fit ends the loop with
+    413."""
+
+
 class RequestKind(IntEnum):
     """The purpose of a turn's model call."""
 
@@ -210,18 +197,65 @@ class CompressionStrength(IntEnum):
     """Messages of users are left out, or a result was condensed before the model had read it."""
 
 
-class StreamEnd(IntEnum):
-    """How a stream ends."""
+class ViewFilter(IntEnum):
+    """Selects entries of a run's view."""
 
     UNSPECIFIED = 0
-    """Not specified; refused."""
-    COMPLETED = 1
-    """The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
-    ABORTED = 2
-    """The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`."""
-    CANCELLED = 3
-    """Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the
-    record is FAILED, `stopped:499`."""
+    """Not specified: same as ALL."""
+    ALL = 1
+    """Every entry that the run sees."""
+    PACKET = 2
+    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
+    TIMELINE = 3
+    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
+    FILES = 4
+    """Project files."""
+    MESSAGES = 5
+    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans,
+    whatever their visibility and state."""
+
+
+class PlanKind(IntEnum):
+    """The format of a plan's body."""
+
+    UNSPECIFIED = 0
+    """Not specified. In a write: MARKDOWN."""
+    MARKDOWN = 1
+    """Markdown text."""
+    ITEMS = 2
+    """A JSON array of items."""
+    FILE = 3
+    """The path of a project file."""
+
+
+class PlanPriority(IntEnum):
+    """Priority of a plan item."""
+
+    UNSPECIFIED = 0
+    """Not specified. In a write: MEDIUM."""
+    HIGH = 1
+    """High."""
+    MEDIUM = 2
+    """Medium."""
+    LOW = 3
+    """Low."""
+
+
+class PlanStatus(IntEnum):
+    """Progress of a plan item."""
+
+    UNSPECIFIED = 0
+    """Not specified. In a write: PENDING."""
+    PENDING = 1
+    """Not started."""
+    IN_PROGRESS = 2
+    """Being worked on."""
+    COMPLETED = 3
+    """Done."""
+    CANCELLED = 4
+    """Will not be done."""
+    BLOCKED = 5
+    """Waits for something else."""
 
 
 class SessionState(IntEnum):
@@ -275,24 +309,6 @@ class MessageKind(IntEnum):
     """A plan that was set or removed, or a delta that was added to one. Role: plan."""
 
 
-class ViewFilter(IntEnum):
-    """Selects entries of a run's view."""
-
-    UNSPECIFIED = 0
-    """Not specified: same as ALL."""
-    ALL = 1
-    """Every entry that the run sees."""
-    PACKET = 2
-    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
-    TIMELINE = 3
-    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
-    FILES = 4
-    """Project files."""
-    MESSAGES = 5
-    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans,
-    whatever their visibility and state."""
-
-
 class QueuedCommandKind(IntEnum):
     """What waits in the queue of a run: commands that change its messages. The numbers are those of the fields of
     SessionCommand."""
@@ -317,47 +333,31 @@ class QueuedCommandKind(IntEnum):
     """RestoreFromTrajectory."""
 
 
-class PlanKind(IntEnum):
-    """The format of a plan's body."""
+class FileConstraintKind(IntEnum):
+    """What a rule says of files."""
 
     UNSPECIFIED = 0
-    """Not specified. In a write: MARKDOWN."""
-    MARKDOWN = 1
-    """Markdown text."""
-    ITEMS = 2
-    """A JSON array of items."""
-    FILE = 3
-    """The path of a project file."""
+    """Not specified."""
+    ADD = 1
+    """They are included, even if another rule excludes them, and visible to a run from its start."""
+    READONLY = 2
+    """They are included, but never changed."""
+    IGNORE = 3
+    """They are excluded."""
 
 
-class PlanPriority(IntEnum):
-    """Priority of a plan item."""
-
-    UNSPECIFIED = 0
-    """Not specified. In a write: MEDIUM."""
-    HIGH = 1
-    """High."""
-    MEDIUM = 2
-    """Medium."""
-    LOW = 3
-    """Low."""
-
-
-class PlanStatus(IntEnum):
-    """Progress of a plan item."""
+class StreamEnd(IntEnum):
+    """How a stream ends."""
 
     UNSPECIFIED = 0
-    """Not specified. In a write: PENDING."""
-    PENDING = 1
-    """Not started."""
-    IN_PROGRESS = 2
-    """Being worked on."""
-    COMPLETED = 3
-    """Done."""
-    CANCELLED = 4
-    """Will not be done."""
-    BLOCKED = 5
-    """Waits for something else."""
+    """Not specified; refused."""
+    COMPLETED = 1
+    """The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
+    ABORTED = 2
+    """The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`."""
+    CANCELLED = 3
+    """Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the
+    record is FAILED, `stopped:499`."""
 
 
 class Cursor(Struct, frozen=True):
