@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from turnwright_core.limits import IMAGES_BYTES_MAX
 from turnwright_kit.logs import get_logger
 
 PARSE_ERROR: Final = -32700
@@ -28,8 +29,8 @@ INTERNAL_ERROR: Final = -32603
 REQUEST_CANCELLED: Final = -32800
 CANCEL_REQUEST: Final = "$/cancel_request"
 
-LINE_BYTES_MAX: Final = 16 * 2**20
-"""Maximum length of a line, in bytes; a longer one is skipped and answered."""
+LINE_BYTES_MAX: Final = 2 * IMAGES_BYTES_MAX
+"""Maximum length of a line, in bytes: all images of a prompt, in base64; a longer one is skipped and answered."""
 READ_BYTES: Final = 64 * 1024
 CHUNKS_MAX: Final = 16
 """Maximum number of pieces of input that wait to be looked at; then the sender waits."""

@@ -366,6 +366,7 @@ class EditorSession:
                     await self._send(update)
             case "thread_updated":
                 await self._settings_changed()
+                await self._send_title((await self._found()).run)
             case "turn_finished":
                 turn = event.turn_finished.turn
                 self._cost_usd += turn.result.usage.cost_usd

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from turnwright.types.v1 import settings_pb2
 
 from contract.acp.editors import PLANS, editing
 from services import running
@@ -310,7 +311,7 @@ async def test_what_a_session_has_used_is_told(tmp_path, capabilities, kinds):
             assert used["inputTokens"] + used["outputTokens"] == used["totalTokens"] == told["used"]
 
 
-async def test_the_title_of_a_session_is_told_once_it_has_one(tmp_path):
+async def test_the_title_of_a_session_is_told_when_it_changes(tmp_path):
     async with running(tmp_path) as services, editing(services) as one, editing(services) as other:
         services.script(DONE, DONE)
         session = await one.new()
@@ -322,6 +323,11 @@ async def test_the_title_of_a_session_is_told_once_it_has_one(tmp_path):
             (told,) = editor.updates(session, "session_info_update")
             assert told["title"] == "First task"
             assert datetime.fromisoformat(told["updatedAt"])
+        patch = settings_pb2.RunSettingsPatch(title="Named")
+        await services.client.configure_run(services.project, session.partition("/")[2], patch)
+        for editor in (one, other):
+            await editor.until(lambda editor=editor: len(editor.updates(session, "session_info_update")) == 2)
+            assert editor.updates(session, "session_info_update")[1]["title"] == "Named"
 
 
 async def test_who_needs_a_token_is_told_how_to_give_one(tmp_path):
