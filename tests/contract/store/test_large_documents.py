@@ -11,7 +11,7 @@ from turnwright.documents.v1 import document_service_pb2 as documents
 
 from contract.store.harness import SQLITE_ONLY, Client
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 BODY = "".join(f"{number * 7919:x} {number:o}\n" for number in range(8000))
 ROOM_KB = 64 * 1024
