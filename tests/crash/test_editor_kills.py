@@ -67,7 +67,7 @@ async def test_a_permission_holds(stack, service):
         stack.lives[service].start()
         assert (await prompt)["result"] == {"stopReason": "end_turn"}
         assert stack.effects[service] == 1
-        assert editor.updates(session, "tool_call_update")[-1]["status"] == "completed"
+        assert "completed" in [one.get("status") for one in editor.updates(session, "tool_call_update")]
         assert len(editor.updates(session, "tool_call")) == 1
 
 
