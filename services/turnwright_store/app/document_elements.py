@@ -7,6 +7,8 @@ Source: rows RT01, RT03, RT04; the message RunDocument.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 from collections.abc import Callable
 from math import isfinite
@@ -33,6 +35,7 @@ from turnwright_values.types import (
     Visibility,
 )
 
+from turnwright_core.chat.image_types import image_type
 from turnwright_core.checks import check_bytes, check_words
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.json_items import JsonItem
@@ -145,8 +148,11 @@ def check_entry(entry: Entry, limits: WriteLimits, *, has_content: bool) -> None
         raise ElementError(f"its position is {entry.position}, its write_count {entry.write_count}")
     if max(entry.turn, entry.loop) > NUMBER_MAX:
         raise ElementError("its turn or its loop is out of range")
-    if not has_content:
-        return
+    if has_content:
+        _check_content(entry, limits)
+
+
+def _check_content(entry: Entry, limits: WriteLimits) -> None:
     if entry.writer is Tier.UNSPECIFIED:
         raise ElementError("its writer is unknown to this version")
     check_bytes("body", entry.body, limits.body_bytes_max)
@@ -154,8 +160,18 @@ def check_entry(entry: Entry, limits: WriteLimits, *, has_content: bool) -> None
     check_record(entry.record, limits.attributes_bytes_max)
     if entry.record and entry.writer is not Tier.SYSTEM:
         raise ElementError("it has the record of a command, which only the runtime writes")
+    if entry.scheme == "image" and not _is_image(entry):
+        raise ElementError("it is no image that models accept, or its `mime` says something else")
     if entry.scheme == "event":
         check_event(entry.path, SetEntry(entry.body, entry.attributes_json))
+
+
+def _is_image(entry: Entry) -> bool:
+    try:
+        found = image_type(base64.b64decode(entry.body, validate=True))
+    except (binascii.Error, ValueError):
+        return False
+    return bool(found) and entry.attributes.get("mime") == found
 
 
 def _at_rest(entry: Entry) -> Entry:

@@ -276,6 +276,7 @@ OUTER = ("end_revision", "content_revision", "appended_bytes")
             "entries[",
             "only the runtime",
         ),
+        ({"entries": other("known://fact", path="image://loop_1/1")}, "entries[", "no image that models accept"),
         ({"entries": other("known://fact", outcome="odd")}, "entries[", "neither failed nor been cancelled"),
         ({"entries": other("known://fact", position="-1")}, "entries[", "its position is -1"),
         ({"entries": other("known://fact", revision="99999999999")}, "entries[", "the second must be higher"),
@@ -587,11 +588,17 @@ async def test_a_staged_document_takes_the_place_of_the_messages_until_it_is_tak
     assert words(await conversation(run))[-1] == (3, "On.")
 
 
+PICTURES = [base64.b64encode(b"\x89PNG\r\n\x1a\n" + content).decode() for content in (b"one", b"two")]
+
+
 async def test_an_exported_run_is_restored_with_its_commands(client, project) -> None:
     run = await working_run(client, project, "r1")
     image = '{"mime": "image/png", "bytes": 3}'
     shows = '{"loop": 1, "images": ["image://loop_1/1"]}'
-    of_document = (set_("image://loop_1/1", "b25l", image, writer=Tier.SYSTEM), set_("prompt://1", "Do it.", shows))
+    of_document = (
+        set_("image://loop_1/1", PICTURES[0], image, writer=Tier.SYSTEM),
+        set_("prompt://1", "Do it.", shows),
+    )
     number = (await run.begin(*of_document)).next.number
     settled = record("settled")
     settled.call_id = "call_1_0"
@@ -605,7 +612,7 @@ async def test_an_exported_run_is_restored_with_its_commands(client, project) ->
         loop=(200, "update", "Done."),
     )
     other = await working_run(client, project, "r2")
-    await other.write(set_("image://loop_1/1", "dHdv", image, writer=Tier.SYSTEM))
+    await other.write(set_("image://loop_1/1", PICTURES[1], image, writer=Tier.SYSTEM))
     await turn(other, set_("assistant://1", "Mine."), set_("known://mine", "Mine."))
     await other.end(0, loop=(200, "update", "Done."))
     await restored(other, await staged(client, project, await text_of(run)))
@@ -614,8 +621,8 @@ async def test_an_exported_run_is_restored_with_its_commands(client, project) ->
     (call,) = reply.message.calls
     assert (call.id, call.call_id, result.message.call_id) == ("call_1_0", "call_2_0", "call_2_0")
     bodies = (await other.view()).bodies
-    assert [bodies[part.image.path] for part in prompt.message.parts if part.HasField("image")] == ["b25l"]
-    assert bodies["image://loop_1/1"] == "dHdv"
+    assert [bodies[part.image.path] for part in prompt.message.parts if part.HasField("image")] == [PICTURES[0]]
+    assert bodies["image://loop_1/1"] == PICTURES[1]
     assert bodies["sh://turn_2/out"] == "out"
     assert bodies["known://fact"] == "It is so."
     assert "known://mine" not in bodies
