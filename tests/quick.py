@@ -5,9 +5,11 @@ marked `slow`, and the kills. So a test is quick by where it stands, or by what 
 over the whole table, and properties try fewer examples.
 
 On PostgreSQL every run tries some cases of a long table, whose others are marked `soak`: what differs between databases is
-the statement, not the values. With `--once FILE` a run leaves out what an earlier one with the same file has passed.
+the statement, not the values. A run leaves out what an earlier one has passed that was told the same file by
+TURNWRIGHT_TEST_ONCE.
 """
 
+import os
 import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -30,7 +32,6 @@ POSTGRES_CASES = 4
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="only the tests of `make test`")
-    parser.addoption("--once", metavar="FILE", help="leave out the tests named in it; add those that pass")
 
 
 def pytest_configure(config):
@@ -38,15 +39,15 @@ def pytest_configure(config):
     if config.getoption("quick"):
         settings.register_profile("quick", settings.default, max_examples=EXAMPLES)
         settings.load_profile("quick")
-    if config.getoption("once"):
-        config.pluginmanager.register(Once(config))
+    if file := os.environ.get("TURNWRIGHT_TEST_ONCE"):
+        config.pluginmanager.register(Once(config, Path(file)))
 
 
 class Once:
     """Leaves out the tests that passed before, and remembers those that pass."""
 
-    def __init__(self, config):
-        self.file = Path(config.getoption("once"))
+    def __init__(self, config, file):
+        self.file = file
         self.earlier = set(self.file.read_text(encoding="utf-8").splitlines()) if self.file.exists() else set()
         self.is_worker = hasattr(config, "workerinput")
         self.is_quick = config.getoption("quick")

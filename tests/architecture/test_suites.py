@@ -67,8 +67,7 @@ def test_what_has_passed_is_not_run_once_more_but_a_property_that_tried_few_exam
     file = tmp_path / "passed"
 
     def once():
-        options = {"once": str(file), "quick": is_quick}
-        return Once(SimpleNamespace(getoption=options.get))
+        return Once(SimpleNamespace(getoption={"quick": is_quick}.get), file)
 
     first = once()
     for name, keywords, passed in (("a", {}, True), ("b", {}, False), ("c", {"hypothesis": 1}, True)):

@@ -161,7 +161,7 @@ def _check_content(entry: Entry, limits: WriteLimits) -> None:
     if entry.record and entry.writer is not Tier.SYSTEM:
         raise ElementError("it has the record of a command, which only the runtime writes")
     if entry.scheme == "image" and not _is_image(entry):
-        raise ElementError("it is no image that models accept, or its `mime` says something else")
+        raise ElementError("it is not an image that models accept, or its `mime` says something else")
     if entry.scheme == "event":
         check_event(entry.path, SetEntry(entry.body, entry.attributes_json))
 

@@ -175,7 +175,7 @@ async def test_watchers_hear_of_their_own_project_only(services) -> None:
         settings = settings_pb2.RunSettings(model="m")
         await services.client.create_run(project, "ours", settings)
         async for message in messages:
-            seen += [one.run.run for one in message.changed.runs]
+            seen += [one.run.run for one in message.changed.created]
             if seen:
                 break
     assert seen == ["ours"]

@@ -39,20 +39,21 @@ async def test_a_draft_is_told_with_what_it_would_take_of_the_window(tmp_path, m
         limits = settings_pb2.RunSettings(model="m", context_limit=20_000)
         await services.client.create_run(services.project, "r", limits)
         async with Watcher(services) as watcher:
-            for text in ("Half a sent", "Half a sentence, and more."):
-                await command(services, set_draft=pb.SetDraft(text=text))
-                told = await watcher.until(lambda event, text=text: event.draft_updated.text == text)
-                usage = told.draft_updated.usage
-                assert (usage.tokens, usage.window_tokens) == (count_tokens(text), 20_000)
-                assert (await snapshot(services)).draft_usage == usage
-            await services.restart("executor")
-            assert (await snapshot(services)).draft_usage == usage
+            await command(services, set_draft=pb.SetDraft(text="Half a sent"))
+            await watcher.until(lambda event: event.draft_updated.text == "Half a sent")
             await command(services, set_draft=pb.SetDraft())
             await watcher.until(
                 lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text")
             )
             assert not watcher.told("draft_updated")[-1].HasField("usage")
             assert (await snapshot(services)).draft_usage is None
+            text = "Half a sentence, and more."
+            await command(services, set_draft=pb.SetDraft(text=text))
+            usage = (await watcher.until(lambda event: event.draft_updated.text == text)).draft_updated.usage
+        assert (usage.tokens, usage.window_tokens) == (count_tokens(text), 20_000)
+        assert (await snapshot(services)).draft_usage == usage
+        await services.restart("executor")
+        assert (await snapshot(services)).draft_usage == usage
 
 
 async def through_everything(services, watcher: Watcher) -> None:

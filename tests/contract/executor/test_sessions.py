@@ -141,7 +141,8 @@ async def test_a_list_of_runs_that_is_watched_follows_what_they_are_doing(servic
     async with contextlib.aclosing(services.client.watch_runs(services.project)) as messages:
         await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ACT))
         async for message in messages:
-            states += [named(one.run.state) for one in (*message.snapshot.runs, *message.changed.runs)]
+            changed = (*message.changed.created, *message.changed.updated)
+            states += [named(one.run.state) for one in (*message.snapshot.runs, *changed)]
             if states and states[-1] == "executing_tools":
                 (services.files / "go").touch()
             if states and states[-1] == "completed":

@@ -277,7 +277,7 @@ OUTER = ("end_revision", "content_revision", "appended_bytes")
             "entries[",
             "only the runtime",
         ),
-        ({"entries": other("known://fact", path="image://loop_1/1")}, "entries[", "no image that models accept"),
+        ({"entries": other("known://fact", path="image://loop_1/1")}, "entries[", "not an image that models accept"),
         ({"entries": other("known://fact", outcome="odd")}, "entries[", "neither failed nor been cancelled"),
         ({"entries": other("known://fact", position="-1")}, "entries[", "its position is -1"),
         ({"entries": other("known://fact", revision="99999999999")}, "entries[", "the second must be higher"),
