@@ -16,10 +16,10 @@ EDIT_SCHEME: Final = "command"
 """Scheme of the entries that are waiting edits."""
 
 DRAFT: Final = "draft://main"
-"""The entry of the draft; its attributes say what it would take of the context window."""
+"""Path of a run's draft."""
 TOKENS: Final = "tokens"
 WINDOW_TOKENS: Final = "window_tokens"
-"""Path of a run's draft."""
+"""Attributes of a draft: what it would take, and of what window."""
 
 QUEUE_LISTED_MAX: Final = 200
 """Most commands that are listed: more than can wait by default."""

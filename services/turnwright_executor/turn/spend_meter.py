@@ -111,6 +111,12 @@ class SpendMeter:
             one.spent = replace(spent, tokens=spent.tokens + tokens, cost_usd=spent.cost_usd + cost_usd)
         return cost_usd
 
+    def give_back(self, tokens: int, cost_usd: float) -> None:
+        """Of what was set aside, this was not used."""
+        for one in self._limited:
+            spent = one.spent
+            one.spent = replace(spent, tokens=spent.tokens - tokens, cost_usd=spent.cost_usd - cost_usd)
+
     def lose_call(self, draft: Draft) -> None:
         """The call is lost, and will be made again. Raises BudgetError."""
         self._charge_retried(draft)

@@ -94,6 +94,7 @@ class Titles:
         call = TitleCall(secrets.token_hex(16), self._model, turn.loop, reserved, cost_usd)
         model = await self._ledger.write_title(address, call)
         if model is None:
+            meter.give_back(reserved, cost_usd)
             return
         draft, request = Draft(), replace(request, vendor_model=model.vendor_model)
         asked = self._models.generate(model, packet.messages, request, 0, limits_cost=meter.limits_cost)
@@ -103,6 +104,8 @@ class Titles:
                     _fold(draft, event)
         except TurnwrightError as error:
             used = _used(draft, is_charged=may_cost(draft, error))
+            if used == Usage():
+                meter.give_back(reserved, cost_usd)
             await self._ledger.write_title(address, replace(call, usage=used))
             raise
         await self._ledger.write_title(address, replace(call, usage=_used(draft), title=title_in(draft.text)))

@@ -34,6 +34,7 @@ from turnwright_store.domain.runs_cursor import (
     decode_runs_cursor,
     encode_runs_cursor,
     recent,
+    run_digest,
 )
 from turnwright_store.ports import ANY_SCOPE, Database, Subscription
 from turnwright_store.sql import control as rows
@@ -207,7 +208,7 @@ class RunsWatch(Struct):
         """The moment up to which everything was sent."""
         self.latest = recent(self.latest, self.at_ms)
         self.gone = recent(self.gone, self.at_ms)
-        known = {alias_digest(alias): mark for mark, alias in self.runs.values() if alias in self.latest}
+        known = {run_digest(scope, name): mark for scope, (mark, name) in self.runs.items() if name in self.latest}
         gone = frozenset(map(alias_digest, self.gone))
         return encode_runs_cursor(RunsCursor(self.incarnation, self.project_id, self.at_ms, known, gone))
 
@@ -253,7 +254,7 @@ def _missed(connection: Connection, watch: RunsWatch) -> Missed | None:
 
 def _known_mark(after: RunsCursor, run: RunStand, names: Collection[str]) -> RunMark | None:
     """How the holder of a cursor knows a run; None: not at all."""
-    known = after.known.get(alias_digest(run.alias)) if run.create_ms <= after.at_ms else None
+    known = after.known.get(run_digest(run.scope, run.alias)) if run.create_ms <= after.at_ms else None
     if known:
         return known
     if run.create_ms >= after.since_ms or run.alias in names:
@@ -268,13 +269,17 @@ async def watch_runs(database: Database, project: str, incarnation: str, after: 
     return RunsWatch(database, database.subscribe((ANY_SCOPE,)), owner.id, incarnation, cursor)
 
 
+def _digest_of(row: RunRow) -> int:
+    return run_digest(row.scope, row.run.run)
+
+
 def list_cursor(connection: Connection, page: RunPage, incarnation: str) -> str:
     """The cursor of a list that begins with this page, for one who knows its runs as they are now."""
     at_ms = read_now(connection)
     latest = recent({row.run.run: row.run.update_ms for row in page.rows}, at_ms)
     shown = [row for row in page.rows if row.run.run in latest]
     waiting = rows.count_proposals(connection, [row.id for row in shown])
-    known = {alias_digest(row.run.run): RunMark(row.run.revision, waiting.get(row.id, 0)) for row in shown}
+    known = {_digest_of(row): RunMark(row.run.revision, waiting.get(row.id, 0)) for row in shown}
     return encode_runs_cursor(RunsCursor(incarnation, page.project_id, at_ms, known, frozenset()))
 
 

@@ -46,7 +46,7 @@ class RunsCursor(Struct, frozen=True, array_like=True):
     project_id: int
     at_ms: int
     known: dict[int, RunMark]
-    """By the digests of aliases: the latest runs that were told."""
+    """By the digests of runs and their aliases: the latest that were told."""
     gone: frozenset[int]
     """Digests of aliases: the latest that were told to be gone."""
 
@@ -61,6 +61,11 @@ _CURSOR: Final = json.Decoder(RunsCursor)
 
 def alias_digest(alias: str) -> int:
     return zlib.crc32(alias.encode())
+
+
+def run_digest(scope: int, alias: str) -> int:
+    """Another run that has taken the alias over has another one."""
+    return alias_digest(f"{scope}:{alias}")
 
 
 def recent(times_ms: Mapping[str, int], at_ms: int) -> dict[str, int]:

@@ -121,6 +121,15 @@ def test_a_call_that_was_lost_is_charged_before_it_is_made_again(meter):
     assert meter.with_spend(TurnResult()).lost_tokens == 1000 + REPLY_RESERVE_TOKENS
 
 
+def test_what_a_call_beside_the_turns_did_not_use_is_left_for_them(meter):
+    meter, _ = meter
+    cost_usd = meter.set_aside(2900)
+    with pytest.raises(BudgetError):
+        meter.reserve(500)
+    meter.give_back(2900, cost_usd)
+    meter.reserve(500)
+
+
 def test_a_turn_is_charged_the_time_that_was_worked_on_it(meter):
     meter, clock = meter
     clock[0] = 1.5
