@@ -53,7 +53,7 @@ class AssembleRequest(Struct, frozen=True):
     TURNWRIGHT_BUDGET_CEILING leaves, as 0 is, counts as that."""
     kind: RequestKind = RequestKind.UNSPECIFIED
     """What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title,
-    with the beginnings of the latest prompt and of the latest reply. Any other: the whole."""
+    with the beginnings of the first prompt and of the first reply. Any other: the whole."""
 
 
 class UnfitPiece(Struct, frozen=True):

@@ -201,7 +201,7 @@ class ViewFilter(IntEnum):
     """Selects entries of a run's view."""
 
     UNSPECIFIED = 0
-    """Not specified: same as ALL."""
+    """Not specified: same as ALL, unless the request says otherwise."""
     ALL = 1
     """Every entry that the run sees."""
     PACKET = 2

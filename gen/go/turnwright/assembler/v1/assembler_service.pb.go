@@ -65,7 +65,7 @@ type AssembleRequest struct {
 	// leaves, as 0 is, counts as that.
 	OutputReserve uint32 `protobuf:"varint,14,opt,name=output_reserve,json=outputReserve,proto3" json:"output_reserve,omitempty"`
 	// What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title, with the
-	// beginnings of the latest prompt and of the latest reply. Any other: the whole.
+	// beginnings of the first prompt and of the first reply. Any other: the whole.
 	Kind v1.RequestKind `protobuf:"varint,15,opt,name=kind,proto3,enum=turnwright.types.v1.RequestKind" json:"kind,omitempty"`
 }
 

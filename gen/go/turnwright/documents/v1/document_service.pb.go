@@ -165,9 +165,9 @@ type ImportRunRequest struct {
 	// longer element is skipped. A document that is cut off, or no JSON object, fails with INVALID_ARGUMENT, reason
 	// INVALID_FIELD, and so does one of which no part comes for 20 seconds.
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	// True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any run of the
-	// project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project keeps the latest 4. `run`
-	// must be empty.
+	// True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any
+	// run of the project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project
+	// keeps the latest 4. `run` must be empty.
 	Staged bool `protobuf:"varint,5,opt,name=staged,proto3" json:"staged,omitempty"`
 	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
 	RequestId string `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -253,8 +253,9 @@ type ImportRunResponse struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
-	// failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
+	// The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is
+	// cancelled, `aborted:499`, or has failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved
+	// tools) and is no fork.
 	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// What was left out of the document, in its order; the first 100.
 	Problems []*ImportProblem `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`

@@ -30,7 +30,8 @@ type DocumentServiceClient interface {
 	// Streams a run as one JSON document (RunDocument), of one moment, in parts.
 	ExportRun(ctx context.Context, in *ExportRunRequest, opts ...grpc.CallOption) (DocumentService_ExportRunClient, error)
 	// Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-	// and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+	// and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+	// `client`.
 	ImportRun(ctx context.Context, opts ...grpc.CallOption) (DocumentService_ImportRunClient, error)
 }
 
@@ -115,7 +116,8 @@ type DocumentServiceServer interface {
 	// Streams a run as one JSON document (RunDocument), of one moment, in parts.
 	ExportRun(*ExportRunRequest, DocumentService_ExportRunServer) error
 	// Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-	// and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+	// and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+	// `client`.
 	ImportRun(DocumentService_ImportRunServer) error
 	mustEmbedUnimplementedDocumentServiceServer()
 }

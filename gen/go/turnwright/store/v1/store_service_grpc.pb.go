@@ -65,8 +65,8 @@ type StoreServiceClient interface {
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
 	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(ctx context.Context, in *EndTurnRequest, opts ...grpc.CallOption) (*EndTurnResponse, error)
-	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-	// has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+	// it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
 	WriteTitle(ctx context.Context, in *WriteTitleRequest, opts ...grpc.CallOption) (*WriteTitleResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error)
@@ -317,8 +317,8 @@ type StoreServiceServer interface {
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
 	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(context.Context, *EndTurnRequest) (*EndTurnResponse, error)
-	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-	// has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+	// it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
 	WriteTitle(context.Context, *WriteTitleRequest) (*WriteTitleResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(*ReadViewRequest, StoreService_ReadViewServer) error

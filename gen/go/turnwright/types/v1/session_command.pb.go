@@ -814,8 +814,8 @@ func (x *BranchFromChat) GetUpToMessageId() string {
 	return ""
 }
 
-// Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as the
-// entry `draft://main`.
+// Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as
+// the entry `draft://main`.
 type SetDraft struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -1120,8 +1120,9 @@ func (x *RetryFromIndex) GetMessage() *UserMessage {
 	return nil
 }
 
-// Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
-// without `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+// Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but without
+// `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for
+// the end of the last loop in the queue, and sends that one's prompt again.
 type Regenerate struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -1210,16 +1211,17 @@ func (x *RewindToTurn) GetTurn() uint32 {
 	return 0
 }
 
-// Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had seen: facts,
-// plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind those of the run, with
-// the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the run is busy, it waits in the queue.
+// Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had
+// seen: facts, plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind
+// those of the run, with the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the
+// run is busy, it waits in the queue.
 type RestoreFromTrajectory struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// `ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document in the
-	// project, and it has not expired.
+	// `ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document
+	// in the project, and it has not expired.
 	StagedId string `protobuf:"bytes,1,opt,name=staged_id,json=stagedId,proto3" json:"staged_id,omitempty"`
 }
 

@@ -24,7 +24,7 @@ const (
 type ViewFilter int32
 
 const (
-	// Not specified: same as ALL.
+	// Not specified: same as ALL, unless the request says otherwise.
 	ViewFilter_VIEW_FILTER_UNSPECIFIED ViewFilter = 0
 	// Every entry that the run sees.
 	ViewFilter_VIEW_FILTER_ALL ViewFilter = 1

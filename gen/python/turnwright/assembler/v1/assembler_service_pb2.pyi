@@ -76,7 +76,7 @@ class AssembleRequest(_message.Message):
     """
     kind: _turn_pb2.RequestKind.ValueType
     """What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title, with the
-    beginnings of the latest prompt and of the latest reply. Any other: the whole.
+    beginnings of the first prompt and of the first reply. Any other: the whole.
     """
     @_builtins.property
     def at_least(self) -> _cursor_pb2.Cursor:

@@ -109,9 +109,9 @@ class ImportRunRequest(_message.Message):
     INVALID_FIELD, and so does one of which no part comes for 20 seconds.
     """
     staged: _builtins.bool
-    """True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any run of the
-    project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project keeps the latest 4. `run`
-    must be empty.
+    """True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any
+    run of the project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project
+    keeps the latest 4. `run` must be empty.
     """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
@@ -150,8 +150,9 @@ class ImportRunResponse(_message.Message):
     """What RestoreFromTrajectory calls the document; empty unless it was staged."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
-        failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
+        """The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is
+        cancelled, `aborted:499`, or has failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved
+        tools) and is no fork.
         """
 
     @_builtins.property

@@ -60,7 +60,8 @@ class DocumentServiceServicer(object):
 
     def ImportRun(self, request_iterator, context):
         """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-        and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+        and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+        `client`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,8 @@ class DocumentServiceStub:
     """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
     ImportRun: _grpc.StreamUnaryMultiCallable[_document_service_pb2.ImportRunRequest, _document_service_pb2.ImportRunResponse]
     """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-    and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+    and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+    `client`.
     """
 
 @_typing.type_check_only
@@ -49,7 +50,8 @@ class DocumentServiceAsyncStub(DocumentServiceStub):
     """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
     ImportRun: _aio.StreamUnaryMultiCallable[_document_service_pb2.ImportRunRequest, _document_service_pb2.ImportRunResponse]  # type: ignore[assignment]
     """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-    and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+    and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+    `client`.
     """
 
 class DocumentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -70,7 +72,8 @@ class DocumentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_document_service_pb2.ImportRunResponse, _abc.Awaitable[_document_service_pb2.ImportRunResponse]]:
         """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-        and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+        and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+        `client`.
         """
 
 def add_DocumentServiceServicer_to_server(servicer: DocumentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -205,8 +205,8 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WriteTitle(self, request, context):
-        """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-        has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+        """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+        it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,8 +69,8 @@ class StoreServiceStub:
     next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
     """
     WriteTitle: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteTitleRequest, _ledger_pb2.WriteTitleResponse]
-    """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-    has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+    """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+    it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
     """
     ReadView: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
@@ -116,8 +116,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
     """
     WriteTitle: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteTitleRequest, _ledger_pb2.WriteTitleResponse]  # type: ignore[assignment]
-    """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-    has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+    """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+    it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
     """
     ReadView: _aio.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]  # type: ignore[assignment]
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
@@ -232,8 +232,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.WriteTitleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.WriteTitleResponse, _abc.Awaitable[_ledger_pb2.WriteTitleResponse]]:
-        """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-        has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+        """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+        it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
         """
 
     @_abc_1.abstractmethod

@@ -415,8 +415,8 @@ Global___BranchFromChat: _TypeAlias = BranchFromChat  # noqa: Y015
 
 @_typing.final
 class SetDraft(_message.Message):
-    """Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as the
-    entry `draft://main`.
+    """Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as
+    the entry `draft://main`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -564,8 +564,9 @@ Global___RetryFromIndex: _TypeAlias = RetryFromIndex  # noqa: Y015
 
 @_typing.final
 class Regenerate(_message.Message):
-    """Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
-    without `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+    """Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but without
+    `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for
+    the end of the last loop in the queue, and sends that one's prompt again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -607,17 +608,18 @@ Global___RewindToTurn: _TypeAlias = RewindToTurn  # noqa: Y015
 
 @_typing.final
 class RestoreFromTrajectory(_message.Message):
-    """Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had seen: facts,
-    plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind those of the run, with
-    the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the run is busy, it waits in the queue.
+    """Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had
+    seen: facts, plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind
+    those of the run, with the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the
+    run is busy, it waits in the queue.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STAGED_ID_FIELD_NUMBER: _builtins.int
     staged_id: _builtins.str
-    """`ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document in the
-    project, and it has not expired.
+    """`ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document
+    in the project, and it has not expired.
     """
     def __init__(
         self,

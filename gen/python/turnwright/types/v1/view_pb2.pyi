@@ -28,7 +28,7 @@ class _ViewFilter:
 class _ViewFilterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ViewFilter.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     VIEW_FILTER_UNSPECIFIED: _ViewFilter.ValueType  # 0
-    """Not specified: same as ALL."""
+    """Not specified: same as ALL, unless the request says otherwise."""
     VIEW_FILTER_ALL: _ViewFilter.ValueType  # 1
     """Every entry that the run sees."""
     VIEW_FILTER_PACKET: _ViewFilter.ValueType  # 2
@@ -46,7 +46,7 @@ class ViewFilter(_ViewFilter, metaclass=_ViewFilterEnumTypeWrapper):
     """Selects entries of a run's view."""
 
 VIEW_FILTER_UNSPECIFIED: ViewFilter.ValueType  # 0
-"""Not specified: same as ALL."""
+"""Not specified: same as ALL, unless the request says otherwise."""
 VIEW_FILTER_ALL: ViewFilter.ValueType  # 1
 """Every entry that the run sees."""
 VIEW_FILTER_PACKET: ViewFilter.ValueType  # 2

@@ -132,7 +132,7 @@ export declare type AssembleRequest = Message<"turnwright.assembler.v1.AssembleR
 
   /**
    * What a transcript is for. COMPACTION: with the request to summarize at its end. TITLE: the request for a title, with the
-   * beginnings of the latest prompt and of the latest reply. Any other: the whole.
+   * beginnings of the first prompt and of the first reply. Any other: the whole.
    *
    * @generated from field: turnwright.types.v1.RequestKind kind = 15;
    */

@@ -117,9 +117,9 @@ export declare type ImportRunRequest = Message<"turnwright.documents.v1.ImportRu
   data: Uint8Array;
 
   /**
-   * True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any run of the
-   * project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project keeps the latest 4. `run`
-   * must be empty.
+   * True: no run is made. The document is kept for an hour, so that the caller can name it in RestoreFromTrajectory, for any
+   * run of the project. Such a document has at most 16 MiB, and at most 10000 entries and turns; of each caller a project
+   * keeps the latest 4. `run` must be empty.
    *
    * @generated from field: bool staged = 5;
    */
@@ -146,8 +146,9 @@ export declare const ImportRunRequestSchema: GenMessage<ImportRunRequest>;
  */
 export declare type ImportRunResponse = Message<"turnwright.documents.v1.ImportRunResponse"> & {
   /**
-   * The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
-   * failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
+   * The run, at rest; absent if the document was staged. Nothing in it goes on because it was imported: what had not ended is
+   * cancelled, `aborted:499`, or has failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved
+   * tools) and is no fork.
    *
    * @generated from field: turnwright.types.v1.Run run = 1;
    */
@@ -316,7 +317,8 @@ export declare const DocumentService: GenService<{
   },
   /**
    * Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
-   * and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier `client`.
+   * and `messages`); or stages the document, for RestoreFromTrajectory. It is there whole, or not at all. Needs the tier
+   * `client`.
    *
    * @generated from rpc turnwright.documents.v1.DocumentService.ImportRun
    */

@@ -136,8 +136,8 @@ export declare const StoreService: GenService<{
     output: typeof EndTurnResponseSchema;
   },
   /**
-   * Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once it
-   * has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+   * Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
+   * it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
    *
    * @generated from rpc turnwright.store.v1.StoreService.WriteTitle
    */

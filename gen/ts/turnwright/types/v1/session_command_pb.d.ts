@@ -348,8 +348,8 @@ export declare type BranchFromChat = Message<"turnwright.types.v1.BranchFromChat
 export declare const BranchFromChatSchema: GenMessage<BranchFromChat>;
 
 /**
- * Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as the
- * entry `draft://main`.
+ * Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as
+ * the entry `draft://main`.
  *
  * @generated from message turnwright.types.v1.SetDraft
  */
@@ -497,8 +497,9 @@ export declare type RetryFromIndex = Message<"turnwright.types.v1.RetryFromIndex
 export declare const RetryFromIndexSchema: GenMessage<RetryFromIndex>;
 
 /**
- * Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
- * without `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+ * Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but without
+ * `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for
+ * the end of the last loop in the queue, and sends that one's prompt again.
  *
  * @generated from message turnwright.types.v1.Regenerate
  */
@@ -533,16 +534,17 @@ export declare type RewindToTurn = Message<"turnwright.types.v1.RewindToTurn"> &
 export declare const RewindToTurnSchema: GenMessage<RewindToTurn>;
 
 /**
- * Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had seen: facts,
- * plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind those of the run, with
- * the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the run is busy, it waits in the queue.
+ * Shows the messages of a document in the place of those of the run, and with them whatever else of its own the document had
+ * seen: facts, plans, output of commands. Files, settings and loops of the run stay. The turns of the document come behind
+ * those of the run, with the next numbers, and count as no spend; RewindToTurn shows the turns before them again. While the
+ * run is busy, it waits in the queue.
  *
  * @generated from message turnwright.types.v1.RestoreFromTrajectory
  */
 export declare type RestoreFromTrajectory = Message<"turnwright.types.v1.RestoreFromTrajectory"> & {
   /**
-   * `ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document in the
-   * project, and it has not expired.
+   * `ImportRunResponse.staged_id`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, unless the caller has staged such a document
+   * in the project, and it has not expired.
    *
    * @generated from field: string staged_id = 1;
    */

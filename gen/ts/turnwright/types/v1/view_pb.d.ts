@@ -76,7 +76,7 @@ export declare const ViewChangeSchema: GenMessage<ViewChange>;
  */
 export enum ViewFilter {
   /**
-   * Not specified: same as ALL.
+   * Not specified: same as ALL, unless the request says otherwise.
    *
    * @generated from enum value: VIEW_FILTER_UNSPECIFIED = 0;
    */
