@@ -44,7 +44,7 @@ from turnwright_acp.updates import (
 )
 from turnwright_client import Client, Reason, RunView, TurnwrightError
 from turnwright_client.sessions import CommandKinds
-from turnwright_core.runs import LOOP_ENDED
+from turnwright_core.runs import LOOP_ENDED, QUEUED
 from turnwright_kit.logs import get_logger
 
 _log = get_logger("acp")
@@ -230,7 +230,7 @@ class EditorSession:
             self._cancelling = asyncio.create_task(self._abort(self._prompting), name="acp cancel")
 
     async def abort(self) -> None:
-        """Cancel the prompt, and wait until that has been asked for."""
+        """Cancel the prompt, and wait until it has ended."""
         self.cancel()
         if self._cancelling is not None:
             await asyncio.wait((self._cancelling,), timeout=ABORT_WAIT_S)
@@ -241,14 +241,16 @@ class EditorSession:
             pass
         while prompting.loop and not prompting.ended.done():
             try:
-                if self._view.run is not None and self._view.run.loop.sequence == prompting.loop:
+                shown = self._view.run.loop if self._view.run is not None else loop_pb2.Loop()
+                # The latest loop of an idle run is shown before anybody has claimed it.
+                if shown.sequence == prompting.loop and shown.status != QUEUED:
                     await self._client.abort(self.project, self.run, loop=prompting.loop)
-                    return
-                await self._client.cancel_command(self.project, self.run, loop=prompting.loop)
-                self._end(prompting, "cancelled")
+                else:
+                    await self._client.cancel_command(self.project, self.run, loop=prompting.loop)
+                    self._end(prompting, "cancelled")
             except TurnwrightError as error:
                 _log.warning("cancel_failed", run=self.run, reason=error.reason.name)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.wait((prompting.ended,), timeout=PAUSE_S)
 
     async def close(self) -> None:
         """Stop to watch; the run goes on. A prompt that is not answered yet is."""

@@ -1,6 +1,7 @@
 """Sessions over their life: what waits when they are opened, two editors on one run (AG06-AG10)."""
 
 import base64
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.acp.editors import PLANS, editing
 from services import running
+from turnwright_client.client import loop_in
 from turnwright_core.limits import IMAGE_BYTES_MAX
 
 DONE = '<update status="200">Done.</update>'
@@ -119,6 +121,23 @@ async def test_a_prompt_in_the_queue_is_taken_back_without_the_task_of_the_other
         )
         assert (await first)["result"] == {"stopReason": "end_turn"}
         assert (services.files / "a.txt").exists()
+
+
+async def test_a_prompt_that_nobody_has_claimed_is_cancelled(tmp_path):
+    async with running(tmp_path, loops_max=1) as services, editing(services) as editor:
+        services.script("<sh>while [ ! -e go ]; do sleep 0.05; done</sh>" + DONE)
+        busy = await editor.new()
+        first = await editor.begin_prompt(busy)
+        await editor.until(lambda: editor.asked)
+        session = await editor.new()
+        prompt = await editor.begin_prompt(session)
+        run = session.partition("/")[2]
+        async with aclosing(services.client.watch(services.project, run)) as events:
+            assert await anext(loop async for event in events if (loop := loop_in(event)))
+        await editor.tell("session/cancel", sessionId=session)
+        assert (await prompt)["result"] == {"stopReason": "cancelled"}
+        assert (await services.client.wait_loop(services.project, run, 1)).status == 499
+        assert not first.done()
 
 
 @pytest.mark.parametrize("how", ["$/cancel_request", "session/cancel", "session/close"])
