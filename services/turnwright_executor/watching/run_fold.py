@@ -85,6 +85,7 @@ def _reason(
 
 
 _QUEUED_EDIT: Final = json.Decoder(QueuedEdit)
+_UINT32_MAX: Final = 2**32 - 1
 SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
 """Schemes of entries that are told by events of their own: the draft, and edits that wait."""
 
@@ -355,8 +356,9 @@ class RunFold(Struct):
 
 def draft_usage(draft: Entry) -> session_pb2.DraftUsage:
     """What a draft would take, as its entry says; nothing where an earlier release wrote it."""
-    about = draft.attributes
-    return session_pb2.DraftUsage(tokens=about.get(TOKENS, 0), window_tokens=about.get(WINDOW_TOKENS, 0))
+    # An earlier release multiplied by what a document said, without bounds.
+    tokens, window = (min(max(0, draft.attributes.get(name, 0)), _UINT32_MAX) for name in (TOKENS, WINDOW_TOKENS))
+    return session_pb2.DraftUsage(tokens=tokens, window_tokens=window)
 
 
 def set_now(field: Timestamp) -> None:

@@ -40,6 +40,7 @@ from turnwright_core.checks import check_bytes, check_words
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.json_items import JsonItem
 from turnwright_core.limits import (
+    CALIBRATION_MAX,
     LOOP_SUMMARY_BYTES_MAX,
     NAME_CHARS_MAX,
     PATH_CHARS_MAX,
@@ -70,8 +71,8 @@ IMPORTED: Final = "imported"
 TURN_BYTES_MAX: Final = 1024 * 1024
 """Longest request and longest result of a turn, in bytes of JSON."""
 
-NUMBER_MAX: Final = 10**9
-"""Largest number of a turn or a loop."""
+NUMBER_MAX: Final = 10**8
+"""Largest number of a turn or a loop: a run goes on from there, and paths have room for nine digits."""
 
 M = TypeVar("M", bound=Message)
 V = TypeVar("V")
@@ -226,6 +227,8 @@ def turn_of(item: JsonItem, now_ms: int) -> Turn:
         raise ElementError(f"it cannot be stored: {error}") from None
     if max(map(len, stored)) > TURN_BYTES_MAX:
         raise ElementError(f"its request or its result has more than {TURN_BYTES_MAX} bytes")
+    if not 0 <= result.calibration <= CALIBRATION_MAX:
+        raise ElementError(f"its calibration is not from 0 to {CALIBRATION_MAX:g}")
     return replace(turn, result=result, end_ms=turn.end_ms or turn.begin_ms or now_ms)
 
 

@@ -147,6 +147,7 @@ class Import:
             "complete": self._take_complete,
             "id": self._take_id,
             "model": self._take_model,
+            "title": self._take_title,
         }
         self._lists: dict[str, Callable[[JsonItem], None]] = {
             "loops": self._take_loop,
@@ -330,6 +331,15 @@ class Import:
             check_words("model", model, PATH_CHARS_MAX)
             self._trajectory.model = model
 
+    def _take_title(self, item: JsonItem) -> None:
+        try:
+            title = json_value(item)
+        except ElementError as error:
+            self._leave_out(item.name, str(error))
+            return
+        if isinstance(title, str):
+            self._trajectory.set_title(title)
+
     def _take_message(self, item: JsonItem) -> None:
         if self._schema or self._paths:
             # They follow from the entries.
@@ -343,7 +353,7 @@ class Import:
         persona = cut_bytes(found.persona, PERSONA_BYTES_MAX) if found.persona else None
         settings = RunSettings(found.model, persona=persona)
         status = COMPLETED if found.loops else QUEUED
-        self._run = Run("", self._id, settings, status, create_ms=_now_ms())
+        self._run = Run("", self._id, settings, status, create_ms=_now_ms(), title=found.title)
         self._numbers.take(revision=found.revision, position=found.position, turn=found.turns, loop=found.loops)
 
     def _add(self, made: list[Row]) -> None:

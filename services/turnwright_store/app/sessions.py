@@ -31,7 +31,7 @@ from turnwright_values.types import (
 
 from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.limits import CALIBRATION_MAX, COMMENT_BYTES_MAX
 from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT, TOKENS, WINDOW_TOKENS
 from turnwright_core.text import count_tokens
@@ -306,7 +306,7 @@ def _draft_usage(at: _Session, text: str) -> dict[str, int]:
     """What a draft would take of the context window, as the run's latest turn that has ended had it."""
     connection, row = at.tx.connection, at.row
     turn = find_turn(connection, row.id, row.run.turn - (1 if row.turn_open else 0))
-    rate = turn.result.calibration if turn and turn.result else 0
+    rate = min(max(0, turn.result.calibration), CALIBRATION_MAX) if turn and turn.result else 0
     window = context_window(connection, row) or (turn.request.context_length if turn else 0)
     return {TOKENS: ceil(count_tokens(text, at.rules.token_divisor) * (rate or 1)), WINDOW_TOKENS: window}
 

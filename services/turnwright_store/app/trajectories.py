@@ -48,6 +48,7 @@ from turnwright_core.limits import (
     CALL_NAME_CHARS_MAX,
     IMAGE_BYTES_MAX,
     IMAGES_BYTES_MAX,
+    IMAGES_MAX,
     PLAN_BODY_BYTES_MAX,
     PLAN_DELTA_BYTES_MAX,
     PLAN_DELTAS_MAX,
@@ -57,6 +58,7 @@ from turnwright_core.limits import (
 from turnwright_core.plans.plan import MAIN, delta_path, plan_path, version_path
 from turnwright_core.runs import COMPLETED, RUNNING
 from turnwright_core.text import cut_bytes, scheme_of
+from turnwright_core.titles import TITLE_CHARS_MAX, one_line
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_store.app.document_elements import ElementError, SeenEntry
 from turnwright_store.domain import events
@@ -64,6 +66,7 @@ from turnwright_store.domain.write_rules import check_event
 
 Row = SeenEntry | Loop | Turn
 SUMMARY_BYTES_MAX: Final = 2048
+_UNTITLED: Final = "New Chat"
 _USERS: Final = ("user", "goal")
 _WITH_IMAGES: Final = (*_USERS, "tool")
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,")
@@ -90,6 +93,7 @@ class Trajectory(Struct):
 
     now_ms: int
     model: str = ""
+    title: str = ""
     persona: str | None = None
     revision: int = 0
     position: int = 0
@@ -114,6 +118,11 @@ class Trajectory(Struct):
     @property
     def loops(self) -> int:
         return self._loops
+
+    def set_title(self, title: str) -> None:
+        """Take its title, except the one that says that it has none yet."""
+        title = one_line(title)[:TITLE_CHARS_MAX].rstrip()
+        self.title = "" if title == _UNTITLED else title
 
     def take(self, message: Any) -> list[Row]:
         """What one message becomes. Raises ElementError, and has changed nothing then."""
@@ -351,6 +360,9 @@ def _content_of(content: Any, *, has_images: bool) -> _Content:
             texts.append(f"{part.get('file_name')}:\n{part['file_content']}")
         else:
             texts.append(f"({str(kind)[:40]})")
+    # A loop shows no more, and its prompt may be sent again.
+    images, more = images[:IMAGES_MAX], images[IMAGES_MAX:]
+    texts += [f"({image_type(data)})" for data in more]
     if (size := sum(map(len, images))) > IMAGES_BYTES_MAX:
         raise over_limit("content", IMAGES_BYTES_MAX, size, "bytes of images")
     return _Content("\n".join(texts), tuple(images))

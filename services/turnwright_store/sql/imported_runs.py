@@ -129,6 +129,8 @@ def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, lo
     if run.status != QUEUED:
         # From there a run may go to each status in which it rests.
         tx.connection.execute(_SHOW, {"run": hidden.id, "status": RUNNING})
+    # One that has its title: no model is asked for another one.
+    titled = {"title_call": title_call_json(TitleCall(title=run.title))} if run.title else {}
     shown = asdict(run)
     values = {name: shown[name] for name in ("status", "turn", "summary", "revision", "create_ms")}
     tx.connection.execute(
@@ -137,8 +139,7 @@ def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, lo
             "run": hidden.id,
             **values,
             **setting_values(run.settings),
-            # It has its title, so that nobody is asked for another one.
-            "title_call": title_call_json(TitleCall(title=run.title)),
+            **titled,
             "alias": run.run,
             "loops": loops,
             "update_ms": tx.now_ms,

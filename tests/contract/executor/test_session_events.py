@@ -9,6 +9,7 @@ import pytest
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, executor_service_pb2_grpc, session_event_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Entry
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, named, say, until_state
@@ -18,7 +19,7 @@ from turnwright_client import RunView
 from turnwright_client.sessions import user_message
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_core.text import count_tokens
-from turnwright_executor.watching.run_fold import RunFold
+from turnwright_executor.watching.run_fold import RunFold, draft_usage
 from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -54,6 +55,13 @@ async def test_a_draft_is_told_with_what_it_would_take_of_the_window(tmp_path, m
         assert (await snapshot(services)).draft_usage == usage
         await services.restart("executor")
         assert (await snapshot(services)).draft_usage == usage
+
+
+async def test_a_draft_with_odd_numbers_is_told_all_the_same():
+    """As an earlier release kept them after what a document had said."""
+    for kept, told in ((-5, 0), (7, 7), (10**15, 2**32 - 1)):
+        usage = draft_usage(Entry("draft://main", attributes_json=f'{{"tokens": {kept}, "window_tokens": {kept}}}'))
+        assert (usage.tokens, usage.window_tokens) == (told, told)
 
 
 async def through_everything(services, watcher: Watcher) -> None:

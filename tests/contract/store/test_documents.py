@@ -41,9 +41,10 @@ from contract.store.harness import (
     working_run,
 )
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.limits import WRITES_MAX
+from turnwright_core.limits import IMAGES_MAX, WRITES_MAX
 from turnwright_core.titles import title_in
 from turnwright_store.app import import_run
+from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.sql.tables import runs
 
 pytestmark = pytest.mark.asyncio
@@ -251,6 +252,10 @@ def other(name: str, **fields: Any) -> Any:
     return change
 
 
+def calibrated(turn: dict[str, Any], rate: float) -> dict[str, Any]:
+    return {**turn, "result": {**turn["result"], "calibration": rate}}
+
+
 def record(stage: str) -> CommandRecord:
     """The record of a command with an outside effect that has come so far."""
     one = CommandRecord(tool="sh", ordinal=0, effect_class=command_record_pb2.EFFECT_CLASS_OUTSIDE)
@@ -287,6 +292,8 @@ OUTER = ("end_revision", "content_revision", "appended_bytes")
         ({"entries": lambda found: [*found, [[[[{"a": [1]}]]]]]}, "entries[", "not a valid EntryInterval"),
         ({"turns": lambda found: [*found, found[0]]}, "turns[2]", "the latest must come first"),
         ({"turns": lambda found: [{**found[0], "number": 0}, found[1]]}, "turns[0]", "its number"),
+        ({"turns": lambda found: [calibrated(found[0], -5), found[1]]}, "turns[0]", "its calibration"),
+        ({"turns": lambda found: [calibrated(found[0], 1e12), found[1]]}, "turns[0]", "its calibration"),
         ({"loops": lambda found: [*found, {"sequence": 9}]}, "loops[1]", "its mode"),
     ],
 )
@@ -517,6 +524,25 @@ async def test_images_of_a_trajectory_are_images_of_its_messages(client, project
     assert list(answer.loop.settings.images) == paths[:2]
 
 
+async def test_a_prompt_with_more_images_than_a_loop_shows_is_sent_again(client, project) -> None:
+    shown = [{"m_type": "image/png", "m_content": PNG}] * (IMAGES_MAX + 2)
+    messages = [{"role": "user", "content": shown}, {"role": "assistant", "content": "Seen."}]
+    await imported(client, project, json.dumps({"id": "many", "model": "fast", "messages": messages}).encode())
+    answer = await submitted(Run(client, project, "many"), regenerate=commands.Regenerate())
+    assert (len(answer.loop.settings.images), answer.loop.prompt) == (IMAGES_MAX, "(image/png)\n(image/png)")
+
+
+@pytest.mark.parametrize(("title", "shown", "titled"), [("Of files", "Of files", True), ("New Chat", "there", False)])
+async def test_a_trajectory_keeps_its_title_and_gets_one_where_it_has_none(
+    client, project, title, shown, titled
+) -> None:
+    answer = await imported(client, project, json.dumps({**TRAJECTORY, "title": title}).encode())
+    assert answer.run.title == shown
+    run = Run(client, project, answer.run.run)
+    await run.enqueue("go on")
+    assert (await run.claim()).titled is titled
+
+
 @pytest.mark.parametrize("name", ["a" * 129, "a\\b", "has.dot", "../x", "", None])
 async def test_a_trajectory_without_an_id_that_is_one_is_refused(client, project, name) -> None:
     with pytest.raises(TurnwrightError) as caught:
@@ -633,6 +659,65 @@ async def test_an_exported_run_is_restored_with_its_commands(client, project) ->
     assert (answer.loop.prompt, answer.loop.sequence) == ("Do it.", 2)
 
 
+async def test_a_document_that_cannot_be_restored_changes_nothing_also_where_it_was_queued(client, project) -> None:
+    run = await busy_run(client, project)
+    text = changed(await text_of(run), entries=other("assistant://1", path="assistant://999999998"))
+    staged_id = await staged(client, project, text)
+    before, seen = await run.view(), [one.path for one in await conversation(run)]
+    with pytest.raises(TurnwrightError, match="the limit is 1000000") as caught:
+        await restored(run, staged_id)
+    assert caught.value.reason is Reason.LIMIT_EXCEEDED
+    assert (await run.view()) == before
+    await run.enqueue("go on")
+    await run.claim()
+    assert (await restored(run, staged_id)).queued
+    await run.end(0, loop=(200, "update", "Done."))
+    *shown, told = await conversation(run)
+    assert [one.path for one in shown] == seen
+    assert "could not be carried out: staged_id has" in words([told])[0][1]
+
+
+async def test_half_of_a_character_is_restored_as_it_is(client, project) -> None:
+    run = await busy_run(client, project)
+    odd = '{"a":"\\ud800","images":["image://\\udfff"]}'
+    text = changed(await text_of(run), entries=other("known://fact", attributes_json=odd))
+    await restored(run, await staged(client, project, text))
+    assert json.loads((await run.entry("known://fact")).attributes_json)["a"] == "\ud800"
+
+
+async def test_two_names_of_one_message_are_not_restored(client, project) -> None:
+    run = await busy_run(client, project)
+    text = changed(await text_of(run), entries=other("assistant://1", path="assistant://02"))
+    before = await run.view()
+    with pytest.raises(TurnwrightError, match="name the same turn in different ways"):
+        await restored(run, await staged(client, project, text))
+    assert (await run.view()) == before
+
+
+async def test_a_restore_keeps_to_the_most_entries_of_a_run(server, client, project, tmp_path) -> None:
+    run = await busy_run(client, project)
+    staged_id = await staged(client, project, json.dumps(TRAJECTORY).encode())
+    await server.stop()
+    store = await start_store(tmp_path, write_limits=WriteLimits(run_entries_max=30))
+    run = Run(Client(store.address), project, "r1")
+    await restored(run, staged_id)
+    before = await run.view()
+    with pytest.raises(TurnwrightError, match="entries; the limit is 30") as caught:
+        await restored(run, staged_id)
+    assert caught.value.reason is Reason.LIMIT_EXCEEDED
+    assert (await run.view()) == before
+    await run.client.close()
+    await store.stop()
+
+
+async def test_a_draft_is_counted_by_a_rate_within_bounds(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    for rate, most in ((1e12, 100), (-5.0, 1)):
+        await turn(run, calibration=rate)
+        await submitted(run, set_draft=commands.SetDraft(text="Half a sentence."))
+        assert 0 < json.loads((await run.entry("draft://main")).attributes_json)["tokens"] <= 16 * most
+
+
 async def test_a_staged_document_is_for_whom_it_was_staged_and_the_eldest_goes(server, client, project) -> None:
     run = await working_run(client, project, "r1")
     await run.end(0, loop=(200, "update", "Done."))
@@ -710,7 +795,6 @@ ELSEWHERE = {"event_goal_delta": "we have no goals"}
 
 
 OTHERWISE = {
-    "placeholder": "the title of a run is its first prompt until somebody names it",
     "symlink_refused": "no service opens a file of a trajectory",
     "stale_provider_identity_removed": "a run keeps no identity of a vendor",
     "repair": "a run has no frozen prefix",
@@ -719,9 +803,14 @@ OTHERWISE = {
 """Where we differ from cases of trajectories, by the beginnings of their names."""
 
 
-async def taken(client: Client, project: str, messages: Any, name: Any = "case", **fields: Any) -> Run | None:
+REPLY = {"role": "assistant", "content": "Hello."}
+
+
+async def taken(
+    client: Client, project: str, messages: Any, name: Any = "case", title: str = "", **fields: Any
+) -> Run | None:
     """The run of a trajectory; None if it is refused."""
-    text = json.dumps({"id": name, "messages": messages}).encode()
+    text = json.dumps({"id": name, "title": title, "messages": messages}).encode()
     try:
         return Run(client, project, (await imported(client, project, text, **fields)).run.run)
     except TurnwrightError as error:
@@ -743,8 +832,13 @@ async def test_a_case_of_trajectories_comes_to_what_it_expects(client, project) 
                 run = await taken(client, project, [], given["existing_file_id"], document_id=given["save_id"])
                 found = {"saved": bool(run), "http_put": 409}
             case "first_user":
-                run = await taken(client, project, [*messages, {"role": "assistant", "content": "Hello."}])
+                run = await taken(client, project, [*messages, REPLY])
                 found = {"text": (await client.call("ListRuns", project=project)).runs[0].title}
+            case "placeholder":
+                run = await taken(client, project, [{"role": "user", "content": "Hi."}, REPLY], title=given["title"])
+                assert run
+                shown = (await client.call("GetRun", **run.address)).run.title
+                found = {"placeholder": shown != given["title"]}
             case "legacy_ids":
                 runs_of = [await taken(client, project, messages) for _ in range(2)]
                 first, again = [[one.path for one in await conversation(run)] for run in runs_of if run]
