@@ -67,6 +67,10 @@ class Prompting(Struct):
 
     ended: asyncio.Future[SessionUpdate]
     """Its answer."""
+    command_id: str
+    """The command that it becomes."""
+    giving: asyncio.Task[None] | None = None
+    """Gives it to the run, as often as that takes."""
     loop: int = 0
     """Its loop; 0: not known yet."""
     is_cancelled: bool = False
@@ -107,7 +111,7 @@ class EditorSession:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._may_send = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
-        self._cancelling: asyncio.Task[None] | None = None
+        self._cancelling: set[asyncio.Task[None]] = set()
 
     async def open(self, *, replays: bool = False) -> None:
         """Begin to watch. Returns with the state of the run; nothing but that is sent before `release`.
@@ -179,19 +183,28 @@ class EditorSession:
             raise RpcError(INTERNAL_ERROR, "The session is not open yet: wait for the answer that opens it.")
         if self._prompting is not None:
             raise RpcError(INTERNAL_ERROR, "This session answers one prompt at a time: cancel that one, or wait.")
-        prompting = self._prompting = Prompting(asyncio.get_running_loop().create_future())
+        ended: asyncio.Future[SessionUpdate] = asyncio.get_running_loop().create_future()
+        prompting = self._prompting = Prompting(ended, secrets.token_hex(16))
+        giving = self._give(prompting, session_command_pb2.UserMessage(parts=parts))
+        prompting.giving = asyncio.create_task(giving, name="acp prompt")
         try:
-            async with self._beginning:
-                if self._watch is None or self._watch.done():
-                    await self._begin_watch()
-                await self._begin(prompting, session_command_pb2.UserMessage(parts=parts))
-            return await prompting.ended
+            await asyncio.wait((prompting.giving,))
+            if not prompting.giving.cancelled():
+                await prompting.giving
+            return await ended
         finally:
+            prompting.giving.cancel()
             self._prompting = None
+
+    async def _give(self, prompting: Prompting, message: session_command_pb2.UserMessage) -> None:
+        async with self._beginning:
+            if self._watch is None or self._watch.done():
+                await self._begin_watch()
+            await self._begin(prompting, message)
 
     async def _begin(self, prompting: Prompting, message: session_command_pb2.UserMessage) -> None:
         """Give the message to the run: as the answer to what it has asked, or as a task."""
-        run, command_id = self._view.run, secrets.token_hex(16)
+        run, command_id = self._view.run, prompting.command_id
         asked = next((path for path in self._questions if path in self._view.proposals), "")
         if asked and run is not None:
             prompting.loop = run.loop.sequence
@@ -227,18 +240,26 @@ class EditorSession:
         """End the prompt that is being worked on, if there is one (AG06)."""
         if self._prompting is not None and not self._prompting.is_cancelled:
             self._prompting.is_cancelled = True
-            self._cancelling = asyncio.create_task(self._abort(self._prompting), name="acp cancel")
+            task = asyncio.create_task(self._abort(self._prompting), name="acp cancel")
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
 
     async def abort(self) -> None:
         """Cancel the prompt, and wait until it has ended."""
         self.cancel()
-        if self._cancelling is not None:
-            await asyncio.wait((self._cancelling,), timeout=ABORT_WAIT_S)
+        if self._cancelling:
+            await asyncio.wait(self._cancelling, timeout=ABORT_WAIT_S)
 
     async def _abort(self, prompting: Prompting) -> None:
         """Take the loop of a prompt out of the queue, or end it; try until it is known to have ended."""
-        async with self._beginning:
-            pass
+        giving = prompting.giving
+        assert giving is not None
+        await asyncio.wait((giving,), timeout=PAUSE_S)
+        if giving.cancel():
+            await asyncio.wait((giving,))
+            if not prompting.loop:
+                self._end(prompting, "cancelled")
+                await self._take_back(prompting.command_id)
         while prompting.loop and not prompting.ended.done():
             try:
                 shown = self._view.run.loop if self._view.run is not None else loop_pb2.Loop()
@@ -252,9 +273,23 @@ class EditorSession:
                 _log.warning("cancel_failed", run=self.run, reason=error.reason.name)
             await asyncio.wait((prompting.ended,), timeout=PAUSE_S)
 
+    async def _take_back(self, command_id: str) -> None:
+        """Cancel what became of attempts to give a prompt that were not answered."""
+        try:
+            await insisted(lambda: self._client.cancel_command(self.project, self.run, command_id))
+        except TurnwrightError as error:
+            if error.reason is not Reason.ENTRY_NOT_FOUND:
+                _log.warning("cancel_failed", run=self.run, reason=error.reason.name)
+                return
+            # None has arrived, or its loop has begun.
+            loop = (await self._found()).run.loop
+            if loop.command_id == command_id:
+                await insisted(lambda: self._client.abort(self.project, self.run, loop=loop.sequence))
+
     async def close(self) -> None:
         """Stop to watch; the run goes on. A prompt that is not answered yet is."""
-        tasks = [task for task in (self._watch, self._cancelling) if task is not None]
+        giving = None if self._prompting is None else self._prompting.giving
+        tasks = [task for task in (self._watch, giving, *self._cancelling) if task is not None]
         for task in tasks:
             task.cancel()
         await self._permissions.close()

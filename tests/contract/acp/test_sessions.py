@@ -140,6 +140,20 @@ async def test_a_prompt_that_nobody_has_claimed_is_cancelled(tmp_path):
         assert not first.done()
 
 
+async def test_a_prompt_that_services_do_not_take_is_cancelled_and_never_given(tmp_path):
+    async with running(tmp_path) as services, editing(services) as editor:
+        services.script(DONE)
+        session = await editor.new()
+        await services.stop("executor")
+        prompt = await editor.begin_prompt(session)
+        await editor.tell("session/cancel", sessionId=session)
+        assert (await prompt)["result"] == {"stopReason": "cancelled"}
+        await services.start("executor")
+        assert await editor.prompt(session, "Go on.") == {"stopReason": "end_turn"}
+        run = (await services.client.get_run(services.project, session.partition("/")[2])).run
+        assert (run.loop.sequence, run.loop.prompt) == (1, "Go on.")
+
+
 @pytest.mark.parametrize("how", ["$/cancel_request", "session/cancel", "session/close"])
 async def test_however_a_prompt_is_cancelled_it_answers_so_and_nothing_follows(tmp_path, how):
     async with running(tmp_path) as services, editing(services, PLANS) as editor:
