@@ -7,9 +7,9 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -80,10 +80,14 @@ class Terminal:
         return self.process.wait(WAIT_S)
 
 
-def _own_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    # Tests that were begun with nohup would ignore it, and with them all that they start.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# The terminal becomes the process's own. Tests that were begun with nohup would ignore SIGHUP, and with them all that they
+# start. In a process of its own: gRPC's threads, which other tests of this one have begun, do not survive a fork well.
+_OWN_TERMINAL = """\
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 @contextmanager
@@ -93,14 +97,13 @@ def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xte
     # The size of a terminal is its own, whatever the tests run in.
     env = {name: value for name, value in bench.env(TERM=kind).items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
-        bench.command(*arguments),
+        [sys.executable, "-I", "-S", "-c", _OWN_TERMINAL, *bench.command(*arguments)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=bench.project,
         env=env,
         start_new_session=True,
-        preexec_fn=_own_terminal,  # noqa: PLW1509 - nothing but these calls
     )
     os.close(theirs)
     person = Terminal(ours, process, columns)
