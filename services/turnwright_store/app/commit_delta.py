@@ -41,6 +41,11 @@ class _WrittenPath(Struct, frozen=True):
     revision: int
     """Of the moment."""
 
+    @property
+    def states(self) -> set[State]:
+        """Of the view before and of that after it."""
+        return {one.state for one in (self.entry, self.replaced) if one}
+
 
 class CommitDelta(Struct, frozen=True):
     """Everything that a commit changed in a run, from a revision of its scope on."""
@@ -73,6 +78,9 @@ def publish(
     if not (wanted or tx.is_followed(run.scope)) or tx.revisions_before.keys() != {run.scope}:
         return None
     written = [_written(state, run, revision) for revision, states in tx.written for state in states]
+    if not isinstance(run, RunRow) and any(State.PROPOSED in one.states for one in written):
+        # The run's row says when its proposals changed, and is not at hand.
+        return None
     entries = [one.entry for one in written if one.entry]
     weight = ENTRY_BYTES * len(entries) + sum(map(turn_bytes, turns))
     for one in entries:

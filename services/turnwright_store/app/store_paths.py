@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec.structs import replace
 from turnwright_values.types import State
 
 from turnwright_core.checks import over_limit
@@ -17,7 +18,7 @@ from turnwright_store.sql import entries as rows
 from turnwright_store.sql.compression import DIGEST_BYTES
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.next_loop import update_next_loop
-from turnwright_store.sql.runs import RunHead, mark_written, with_revisions
+from turnwright_store.sql.runs import RunHead, RunRow, mark_written, with_revisions
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 R = TypeVar("R", bound=RunHead)
@@ -47,6 +48,8 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     if State.PROPOSED in [view.state for view in views]:
         # An undecided proposal blocks its run, and lists of runs count it.
         update_next_loop(tx.connection, run.id, tx.now_ms)
+        if isinstance(run, RunRow):
+            run = replace(run, run=replace(run.run, update_ms=tx.now_ms))
     return with_revisions(
         run,
         reached.revision,
