@@ -106,9 +106,7 @@ class SpendMeter:
         cost_usd = price_of(tokens, self._run.spent)
         for one in self._limited:
             _refuse(before_call(one.budget, one.spent, tokens, cost_usd, of_run=one.of_run))
-        for one in self._limited:
-            spent = one.spent
-            one.spent = replace(spent, tokens=spent.tokens + tokens, cost_usd=spent.cost_usd + cost_usd)
+        self.give_back(-tokens, -cost_usd)
         return cost_usd
 
     def give_back(self, tokens: int, cost_usd: float) -> None:

@@ -15,7 +15,7 @@ from turnwright_values.provider import Finish, Retry
 from turnwright_values.store import TitleCall
 from turnwright_values.types import Assembly, Cursor, RequestKind, Turn, TurnRequest, Usage
 
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TITLE_TOKENS_MAX
 from turnwright_core.model_calls import GeneratePart
 from turnwright_core.models import Reasoning
@@ -92,7 +92,12 @@ class Titles:
         reserved = packet.report.tokens + TITLE_TOKENS_MAX
         cost_usd = meter.set_aside(reserved)
         call = TitleCall(secrets.token_hex(16), self._model, turn.loop, reserved, cost_usd)
-        model = await self._ledger.write_title(address, call)
+        try:
+            model = await self._ledger.write_title(address, call)
+        except TurnwrightError as error:
+            if error.reason is Reason.MODEL_NOT_FOUND:
+                meter.give_back(reserved, cost_usd)
+            raise
         if model is None:
             meter.give_back(reserved, cost_usd)
             return

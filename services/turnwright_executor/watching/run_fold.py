@@ -355,8 +355,8 @@ class RunFold(Struct):
 
 
 def draft_usage(draft: Entry) -> session_pb2.DraftUsage:
-    """What a draft would take, as its entry says; nothing where an earlier release wrote it."""
-    # An earlier release multiplied by what a document said, without bounds.
+    """What a draft would take, as its entry says."""
+    # Whatever it says, the watch goes on.
     tokens, window = (min(max(0, draft.attributes.get(name, 0)), _UINT32_MAX) for name in (TOKENS, WINDOW_TOKENS))
     return session_pb2.DraftUsage(tokens=tokens, window_tokens=window)
 
