@@ -23,7 +23,7 @@ from turnwright.executor.v1 import (
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
-from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc, watch_runs_pb2
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, stream_pb2
 from turnwright.types.v1.plan_pb2 import Plan
@@ -35,7 +35,7 @@ from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_kit.peer import Peer
 
 ConstraintKind: TypeAlias = project_pb2.FileConstraintKind.ValueType
-RunsMessage = run_service_pb2.WatchRunsResponse
+RunsMessage = watch_runs_pb2.WatchRunsResponse
 PlansMessage = plan_service_pb2.WatchPlansResponse
 PlanForm = Literal["none", "legacy", "operations"]
 """The form in which a watch receives plans."""
@@ -198,7 +198,7 @@ class ControlCalls:
         Goes on by itself where it was after a lost connection. Raises SERVICE_UNAVAILABLE if the executor has another
         major version. If you stop before it ends, close it.
         """
-        request = run_service_pb2.WatchRunsRequest(project=project, after=after)
+        request = watch_runs_pb2.WatchRunsRequest(project=project, after=after)
 
         async def open_stream() -> AsyncGenerator[RunsMessage, None]:
             async with self._peer.stream(self._runs.WatchRuns, request, None) as messages:

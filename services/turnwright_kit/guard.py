@@ -25,6 +25,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
+from turnwright_kit.access import check_declared
 from turnwright_kit.auth import Authenticator, current_caller, is_open
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.errors import abort
@@ -107,6 +108,9 @@ else:
 CheckCall = Callable[[str, object], Awaitable[None]]
 """Checks a call of the current caller by its method and its request. Raises an error for the caller."""
 
+OURS: Final = "turnwright."
+"""What the names of the contract's services begin with: others are of the libraries, health and reflection."""
+
 PROBES_MAX: Final = 2
 """Messages of unauthenticated callers that a service reads at a time."""
 
@@ -154,7 +158,12 @@ class GuardedServer:
         """Full names of the services, in the order in which they were added."""
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self.names += [handler.service_name() for handler in handlers if isinstance(handler, grpc.ServiceRpcHandler)]
+        """Raises UndeclaredAccessError for a service of the contract with an rpc that does not say who may call it."""
+        added = [handler.service_name() for handler in handlers if isinstance(handler, grpc.ServiceRpcHandler)]
+        for name in added:
+            if name.startswith(OURS):
+                check_declared(name)
+        self.names += added
         guarded = tuple(
             _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._admits) for handler in handlers
         )

@@ -20,9 +20,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_kit.access import UndeclaredAccessError
 from turnwright_kit.auth import Authenticator
 from turnwright_kit.event_loop import report_lag
-from turnwright_kit.guard import GuardedServer
+from turnwright_kit.guard import OURS, GuardedServer
 from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
 from turnwright_kit.in_process import LocalServer
@@ -265,7 +266,7 @@ class RunningServer:
         """The same handlers for callers in this process."""
 
     async def start(self) -> None:
-        """Start the service, then listen. Raises OSError if the address cannot be bound."""
+        """Start the service, then listen. Raises OSError if the address cannot be bound, UndeclaredAccessError."""
         await self.service.start()
         settings = self.service.settings
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
@@ -276,8 +277,12 @@ class RunningServer:
         guarded: Any = GuardedServer(
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
         )
-        self.service.register_all(guarded, self._health)
-        self._health.add(name for name in guarded.names if name.startswith("turnwright."))
+        try:
+            self.service.register_all(guarded, self._health)
+        except UndeclaredAccessError:
+            await self.service.close()
+            raise
+        self._health.add(name for name in guarded.names if name.startswith(OURS))
         guarded.add_generic_rpc_handlers(reflection_handlers(guarded.names))
         try:
             port = listen(server, self._wanted, self._tls)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from turnwright.executor.v1 import executor_service_pb2, watch_pb2
-from turnwright.runs.v1 import run_service_pb2
+from turnwright.runs.v1 import watch_runs_pb2
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core import __version__
@@ -18,7 +18,7 @@ from turnwright_executor.tools.registry import texts_of
 _SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
 _EVENTS = {
     "WatchRun": executor_service_pb2.WatchRunResponse.DESCRIPTOR.oneofs_by_name["event"],
-    "WatchRuns": run_service_pb2.WatchRunsResponse.DESCRIPTOR.oneofs_by_name["event"],
+    "WatchRuns": watch_runs_pb2.WatchRunsResponse.DESCRIPTOR.oneofs_by_name["event"],
 }
 
 

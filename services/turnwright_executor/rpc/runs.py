@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from turnwright.runs.v1 import run_service_pb2 as pb
+from turnwright.runs.v1 import watch_runs_pb2 as watch_pb
 
 from turnwright_core import __version__
 from turnwright_executor.domain.addresses import RunAddress
@@ -47,8 +47,10 @@ class ClientRuns(Struct, frozen=True):
             self.scheduler.abort(RunAddress(request.project, request.run), answer.run.loop.sequence)
         return answer
 
-    async def _greeted(self, inner: StreamHandler, request: Any, context: Any) -> AsyncGenerator[pb.WatchRunsResponse]:
-        greeting = pb.WatchRunsResponse(hello=pb.Hello(version=__version__))
+    async def _greeted(
+        self, inner: StreamHandler, request: Any, context: Any
+    ) -> AsyncGenerator[watch_pb.WatchRunsResponse]:
+        greeting = watch_pb.WatchRunsResponse(hello=watch_pb.Hello(version=__version__))
         greeting.time.GetCurrentTime()
         yield greeting
         async with aclosing(inner(request, context)) as messages:

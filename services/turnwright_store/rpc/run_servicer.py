@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
+from turnwright.runs.v1 import watch_runs_pb2 as watch_pb
 from turnwright.types.v1 import run_pb2, scheme_pb2
 from turnwright_values.types import Run, RunOverview, Tier
 
@@ -63,20 +64,20 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         runs = registry.with_origins(connection, page.rows)
         return {"runs": map(wire.run_to_pb, runs), "next_page_token": page.next_token, "cursor": cursor}
 
-    def _change_to_pb(self, change: RunsChange) -> pb.WatchRunsResponse:
-        message = pb.WatchRunsResponse(time=time_to_pb(self._service.clock_ms()), cursor=change.cursor)
+    def _change_to_pb(self, change: RunsChange) -> watch_pb.WatchRunsResponse:
+        message = watch_pb.WatchRunsResponse(time=time_to_pb(self._service.clock_ms()), cursor=change.cursor)
         if change.part is not None:
             runs = map(_overview_to_pb, change.snapshot)
-            message.snapshot.MergeFrom(pb.RunsSnapshot(part=change.part, last=change.is_last, runs=runs))
+            message.snapshot.MergeFrom(watch_pb.RunsSnapshot(part=change.part, last=change.is_last, runs=runs))
         elif change.created or change.updated or change.deleted:
             created, updated = map(_overview_to_pb, change.created), map(_overview_to_pb, change.updated)
-            message.changed.MergeFrom(pb.RunsChanged(created=created, updated=updated, deleted=change.deleted))
+            message.changed.MergeFrom(watch_pb.RunsChanged(created=created, updated=updated, deleted=change.deleted))
         else:
             message.heartbeat.SetInParent()
         return message
 
     @watch(_change_to_pb, min_tier=Tier.CLIENT)
-    async def WatchRuns(self, request: pb.WatchRunsRequest) -> RunsWatch:
+    async def WatchRuns(self, request: watch_pb.WatchRunsRequest) -> RunsWatch:
         return await watch_runs(self._database, request.project, self._rules.incarnation, request.after)
 
     @mutation(locks=alias_locks)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from turnwright.runs.v1 import run_service_pb2
+from turnwright.runs.v1 import watch_runs_pb2
 from turnwright.types.v1 import budget_pb2
 
 from services import running
@@ -24,7 +24,7 @@ class Watcher:
 
     def __init__(self, services) -> None:
         self.run_list = RunList()
-        self.messages: list[run_service_pb2.WatchRunsResponse] = []
+        self.messages: list[watch_runs_pb2.WatchRunsResponse] = []
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._follow(services.client.watch_runs(services.project)))
 
@@ -170,8 +170,8 @@ async def test_many_watchers_see_the_same(services) -> None:
 
 async def test_a_board_forgets_what_a_new_snapshot_does_not_have() -> None:
     run_list = RunList()
-    snapshot = run_service_pb2.RunsSnapshot(last=True)
+    snapshot = watch_runs_pb2.RunsSnapshot(last=True)
     snapshot.runs.add().run.run = "old"
-    run_list.apply(run_service_pb2.WatchRunsResponse(snapshot=snapshot))
-    run_list.apply(run_service_pb2.WatchRunsResponse(snapshot=run_service_pb2.RunsSnapshot(last=True)))
+    run_list.apply(watch_runs_pb2.WatchRunsResponse(snapshot=snapshot))
+    run_list.apply(watch_runs_pb2.WatchRunsResponse(snapshot=watch_runs_pb2.RunsSnapshot(last=True)))
     assert (run_list.runs, run_list.is_complete) == ({}, True)

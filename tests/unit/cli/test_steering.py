@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
-from turnwright.runs.v1 import run_service_pb2
+from turnwright.runs.v1 import watch_runs_pb2
 from turnwright.types.v1 import budget_pb2, loop_pb2, run_pb2, settings_pb2
 
 from turnwright_cli.lists import budget_words, spend_words
@@ -26,7 +26,7 @@ def overview(alias: str, status: int = 102, proposals: int = 0, second: int = 1,
 
 def run_list(*overviews: run_pb2.RunOverview) -> RunList:
     made = RunList()
-    made.apply(run_service_pb2.WatchRunsResponse(snapshot=run_service_pb2.RunsSnapshot(last=True, runs=overviews)))
+    made.apply(watch_runs_pb2.WatchRunsResponse(snapshot=watch_runs_pb2.RunsSnapshot(last=True, runs=overviews)))
     return made
 
 

@@ -24,6 +24,7 @@ _sym_db = _symbol_database.Default()
 
 from turnwright.assembler.v1 import budget_pb2 as turnwright_dot_assembler_dot_v1_dot_budget__pb2
 from turnwright.store.v1 import write_pb2 as turnwright_dot_store_dot_v1_dot_write__pb2
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import explanation_pb2 as turnwright_dot_types_dot_v1_dot_explanation__pb2
 from turnwright.types.v1 import packet_pb2 as turnwright_dot_types_dot_v1_dot_packet__pb2
@@ -32,7 +33,7 @@ from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn
 from turnwright.types.v1 import view_pb2 as turnwright_dot_types_dot_v1_dot_view__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/turnwright/assembler/v1/assembler_service.proto\x12\x17turnwright.assembler.v1\x1a$turnwright/assembler/v1/budget.proto\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a%turnwright/types/v1/explanation.proto\x1a turnwright/types/v1/packet.proto\x1a%turnwright/types/v1/prompt_edit.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1eturnwright/types/v1/view.proto\"\xe6\x03\n\x0f\x41ssembleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x32\n\x08\x61t_least\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x13\n\x0b\x63\x61libration\x18\x07 \x01(\x01\x12\x13\n\x0b\x62\x61se_digest\x18\x08 \x01(\t\x12\x35\n\x0cview_changes\x18\t \x03(\x0b\x32\x1f.turnwright.types.v1.ViewChange\x12\x12\n\ntranscript\x18\n \x01(\x08\x12.\n\x05\x65\x64its\x18\x0b \x03(\x0b\x32\x1f.turnwright.types.v1.PromptEdit\x12\x36\n\x07request\x18\x0c \x01(\x0b\x32 .turnwright.types.v1.TurnRequestH\x01\x88\x01\x01\x12\x0f\n\x07prefill\x18\r \x01(\x08\x12\x16\n\x0eoutput_reserve\x18\x0e \x01(\r\x12.\n\x04kind\x18\x0f \x01(\x0e\x32 .turnwright.types.v1.RequestKindB\x0b\n\t_at_leastB\n\n\x08_request\"\x8f\x01\n\x10\x41ssembleResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.PacketMessage\x12:\n\x06report\x18\x02 \x01(\x0b\x32%.turnwright.assembler.v1.PacketReportH\x00\x88\x01\x01\x42\t\n\x07_report\"*\n\nUnfitPiece\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x01(\r\"\x83\x04\n\x0cPacketReport\x12\x30\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x10\n\x08overflow\x18\x02 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0e\n\x06tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x63\x65iling\x18\x05 \x01(\r\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\r\n\x05\x63hars\x18\x07 \x01(\x04\x12\x16\n\x0erender_version\x18\x08 \x01(\t\x12\x0f\n\x07plugins\x18\t \x03(\t\x12\x13\n\x0bplan_tokens\x18\n \x01(\r\x12.\n\x05\x65\x64its\x18\x0b \x03(\x0b\x32\x1f.turnwright.types.v1.PromptEdit\x12\x13\n\x0b\x65\x64it_tokens\x18\x0c \x01(\r\x12=\n\x0b\x63ompression\x18\r \x01(\x0e\x32(.turnwright.types.v1.CompressionStrength\x12\x32\n\x05unfit\x18\x0e \x03(\x0b\x32#.turnwright.assembler.v1.UnfitPiece\x12\x34\n\x0b\x61\x66ter_reply\x18\x0f \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x16\n\x0ereplaced_chars\x18\x10 \x01(\r\"\xe9\x01\n\x0e\x45xplainRequest\x12:\n\x08\x61ssemble\x18\x01 \x01(\x0b\x32(.turnwright.assembler.v1.AssembleRequest\x12,\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x00\x88\x01\x01\x12\x0c\n\x04sent\x18\x03 \x01(\x08\x12\x13\n\x0b\x62\x65\x66ore_turn\x18\x04 \x01(\r\x12\x12\n\npieces_max\x18\x05 \x01(\r\x12/\n\x06writes\x18\x06 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWriteB\x05\n\x03_at\"N\n\x0f\x45xplainResponse\x12;\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32&.turnwright.types.v1.PacketExplanation2\xcc\x02\n\x10\x41ssemblerService\x12\x66\n\x08\x41ssemble\x12(.turnwright.assembler.v1.AssembleRequest\x1a).turnwright.assembler.v1.AssembleResponse\"\x03\x90\x02\x01\x30\x01\x12m\n\x0b\x43heckBudget\x12+.turnwright.assembler.v1.CheckBudgetRequest\x1a,.turnwright.assembler.v1.CheckBudgetResponse\"\x03\x90\x02\x01\x12\x61\n\x07\x45xplain\x12\'.turnwright.assembler.v1.ExplainRequest\x1a(.turnwright.assembler.v1.ExplainResponse\"\x03\x90\x02\x01\x42\xbc\x01\n\x1b\x63om.turnwright.assembler.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\xaa\x02\x17Turnwright.Assembler.V1\xca\x02\x17Turnwright\\Assembler\\V1\xea\x02\x19Turnwright::Assembler::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/turnwright/assembler/v1/assembler_service.proto\x12\x17turnwright.assembler.v1\x1a$turnwright/assembler/v1/budget.proto\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/cursor.proto\x1a%turnwright/types/v1/explanation.proto\x1a turnwright/types/v1/packet.proto\x1a%turnwright/types/v1/prompt_edit.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1eturnwright/types/v1/view.proto\"\xe6\x03\n\x0f\x41ssembleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x32\n\x08\x61t_least\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x13\n\x0b\x63\x61libration\x18\x07 \x01(\x01\x12\x13\n\x0b\x62\x61se_digest\x18\x08 \x01(\t\x12\x35\n\x0cview_changes\x18\t \x03(\x0b\x32\x1f.turnwright.types.v1.ViewChange\x12\x12\n\ntranscript\x18\n \x01(\x08\x12.\n\x05\x65\x64its\x18\x0b \x03(\x0b\x32\x1f.turnwright.types.v1.PromptEdit\x12\x36\n\x07request\x18\x0c \x01(\x0b\x32 .turnwright.types.v1.TurnRequestH\x01\x88\x01\x01\x12\x0f\n\x07prefill\x18\r \x01(\x08\x12\x16\n\x0eoutput_reserve\x18\x0e \x01(\r\x12.\n\x04kind\x18\x0f \x01(\x0e\x32 .turnwright.types.v1.RequestKindB\x0b\n\t_at_leastB\n\n\x08_request\"\x8f\x01\n\x10\x41ssembleResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.PacketMessage\x12:\n\x06report\x18\x02 \x01(\x0b\x32%.turnwright.assembler.v1.PacketReportH\x00\x88\x01\x01\x42\t\n\x07_report\"*\n\nUnfitPiece\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x01(\r\"\x83\x04\n\x0cPacketReport\x12\x30\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x10\n\x08overflow\x18\x02 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x0e\n\x06tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x63\x65iling\x18\x05 \x01(\r\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\r\n\x05\x63hars\x18\x07 \x01(\x04\x12\x16\n\x0erender_version\x18\x08 \x01(\t\x12\x0f\n\x07plugins\x18\t \x03(\t\x12\x13\n\x0bplan_tokens\x18\n \x01(\r\x12.\n\x05\x65\x64its\x18\x0b \x03(\x0b\x32\x1f.turnwright.types.v1.PromptEdit\x12\x13\n\x0b\x65\x64it_tokens\x18\x0c \x01(\r\x12=\n\x0b\x63ompression\x18\r \x01(\x0e\x32(.turnwright.types.v1.CompressionStrength\x12\x32\n\x05unfit\x18\x0e \x03(\x0b\x32#.turnwright.assembler.v1.UnfitPiece\x12\x34\n\x0b\x61\x66ter_reply\x18\x0f \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x16\n\x0ereplaced_chars\x18\x10 \x01(\r\"\xe9\x01\n\x0e\x45xplainRequest\x12:\n\x08\x61ssemble\x18\x01 \x01(\x0b\x32(.turnwright.assembler.v1.AssembleRequest\x12,\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x00\x88\x01\x01\x12\x0c\n\x04sent\x18\x03 \x01(\x08\x12\x13\n\x0b\x62\x65\x66ore_turn\x18\x04 \x01(\r\x12\x12\n\npieces_max\x18\x05 \x01(\r\x12/\n\x06writes\x18\x06 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWriteB\x05\n\x03_at\"N\n\x0f\x45xplainResponse\x12;\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32&.turnwright.types.v1.PacketExplanation2\xde\x02\n\x10\x41ssemblerService\x12l\n\x08\x41ssemble\x12(.turnwright.assembler.v1.AssembleRequest\x1a).turnwright.assembler.v1.AssembleResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n0\x01\x12s\n\x0b\x43heckBudget\x12+.turnwright.assembler.v1.CheckBudgetRequest\x1a,.turnwright.assembler.v1.CheckBudgetResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12g\n\x07\x45xplain\x12\'.turnwright.assembler.v1.ExplainRequest\x1a(.turnwright.assembler.v1.ExplainResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\nB\xbc\x01\n\x1b\x63om.turnwright.assembler.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\xaa\x02\x17Turnwright.Assembler.V1\xca\x02\x17Turnwright\\Assembler\\V1\xea\x02\x19Turnwright::Assembler::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,23 +42,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033com.turnwright.assembler.v1P\001ZKgithub.com/turnwright/turnwright/gen/go/turnwright/assembler/v1;assemblerv1\252\002\027Turnwright.Assembler.V1\312\002\027Turnwright\\Assembler\\V1\352\002\031Turnwright::Assembler::V1'
   _globals['_ASSEMBLERSERVICE'].methods_by_name['Assemble']._loaded_options = None
-  _globals['_ASSEMBLERSERVICE'].methods_by_name['Assemble']._serialized_options = b'\220\002\001'
+  _globals['_ASSEMBLERSERVICE'].methods_by_name['Assemble']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
   _globals['_ASSEMBLERSERVICE'].methods_by_name['CheckBudget']._loaded_options = None
-  _globals['_ASSEMBLERSERVICE'].methods_by_name['CheckBudget']._serialized_options = b'\220\002\001'
+  _globals['_ASSEMBLERSERVICE'].methods_by_name['CheckBudget']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
   _globals['_ASSEMBLERSERVICE'].methods_by_name['Explain']._loaded_options = None
-  _globals['_ASSEMBLERSERVICE'].methods_by_name['Explain']._serialized_options = b'\220\002\001'
-  _globals['_ASSEMBLEREQUEST']._serialized_start=358
-  _globals['_ASSEMBLEREQUEST']._serialized_end=844
-  _globals['_ASSEMBLERESPONSE']._serialized_start=847
-  _globals['_ASSEMBLERESPONSE']._serialized_end=990
-  _globals['_UNFITPIECE']._serialized_start=992
-  _globals['_UNFITPIECE']._serialized_end=1034
-  _globals['_PACKETREPORT']._serialized_start=1037
-  _globals['_PACKETREPORT']._serialized_end=1552
-  _globals['_EXPLAINREQUEST']._serialized_start=1555
-  _globals['_EXPLAINREQUEST']._serialized_end=1788
-  _globals['_EXPLAINRESPONSE']._serialized_start=1790
-  _globals['_EXPLAINRESPONSE']._serialized_end=1868
-  _globals['_ASSEMBLERSERVICE']._serialized_start=1871
-  _globals['_ASSEMBLERSERVICE']._serialized_end=2203
+  _globals['_ASSEMBLERSERVICE'].methods_by_name['Explain']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
+  _globals['_ASSEMBLEREQUEST']._serialized_start=392
+  _globals['_ASSEMBLEREQUEST']._serialized_end=878
+  _globals['_ASSEMBLERESPONSE']._serialized_start=881
+  _globals['_ASSEMBLERESPONSE']._serialized_end=1024
+  _globals['_UNFITPIECE']._serialized_start=1026
+  _globals['_UNFITPIECE']._serialized_end=1068
+  _globals['_PACKETREPORT']._serialized_start=1071
+  _globals['_PACKETREPORT']._serialized_end=1586
+  _globals['_EXPLAINREQUEST']._serialized_start=1589
+  _globals['_EXPLAINREQUEST']._serialized_end=1822
+  _globals['_EXPLAINRESPONSE']._serialized_start=1824
+  _globals['_EXPLAINRESPONSE']._serialized_end=1902
+  _globals['_ASSEMBLERSERVICE']._serialized_start=1905
+  _globals['_ASSEMBLERSERVICE']._serialized_end=2255
 # @@protoc_insertion_point(module_scope)

@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan__pb2
@@ -31,7 +32,7 @@ from turnwright.types.v1 import run_message_pb2 as turnwright_dot_types_dot_v1_d
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.turnwright/documents/v1/document_service.proto\x12\x17turnwright.documents.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\x1dturnwright/types/v1/run.proto\x1a%turnwright/types/v1/run_message.proto\x1a\x1eturnwright/types/v1/turn.proto\"G\n\x10\x45xportRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x15\n\rwithout_files\x18\x03 \x01(\x08\"/\n\x11\x45xportRunResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"w\n\x10ImportRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x03 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0e\n\x06staged\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\xc9\x01\n\x11ImportRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x38\n\x08problems\x18\x02 \x03(\x0b\x32&.turnwright.documents.v1.ImportProblem\x12\x0f\n\x07skipped\x18\x03 \x01(\r\x12\x11\n\tstaged_id\x18\x04 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"/\n\rImportProblem\x12\r\n\x05place\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"\xd6\x02\n\x0bRunDocument\x12\x16\n\x0eschema_version\x18\x01 \x01(\r\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12(\n\x05loops\x18\x04 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x05 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x33\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\".turnwright.types.v1.EntryInterval\x12(\n\x05plans\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x31\n\x08messages\x18\x08 \x03(\x0b\x32\x1f.turnwright.types.v1.RunMessage\x12\x10\n\x08\x63omplete\x18\t \x01(\x08\x32\xe2\x01\n\x0f\x44ocumentService\x12i\n\tExportRun\x12).turnwright.documents.v1.ExportRunRequest\x1a*.turnwright.documents.v1.ExportRunResponse\"\x03\x90\x02\x01\x30\x01\x12\x64\n\tImportRun\x12).turnwright.documents.v1.ImportRunRequest\x1a*.turnwright.documents.v1.ImportRunResponse(\x01\x42\xbc\x01\n\x1b\x63om.turnwright.documents.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/documents/v1;documentsv1\xaa\x02\x17Turnwright.Documents.V1\xca\x02\x17Turnwright\\Documents\\V1\xea\x02\x19Turnwright::Documents::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.turnwright/documents/v1/document_service.proto\x12\x17turnwright.documents.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\x1dturnwright/types/v1/run.proto\x1a%turnwright/types/v1/run_message.proto\x1a\x1eturnwright/types/v1/turn.proto\"G\n\x10\x45xportRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x15\n\rwithout_files\x18\x03 \x01(\x08\"/\n\x11\x45xportRunResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"w\n\x10ImportRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x03 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0e\n\x06staged\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\xc9\x01\n\x11ImportRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x38\n\x08problems\x18\x02 \x03(\x0b\x32&.turnwright.documents.v1.ImportProblem\x12\x0f\n\x07skipped\x18\x03 \x01(\r\x12\x11\n\tstaged_id\x18\x04 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"/\n\rImportProblem\x12\r\n\x05place\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"\xd6\x02\n\x0bRunDocument\x12\x16\n\x0eschema_version\x18\x01 \x01(\r\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12(\n\x05loops\x18\x04 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x05 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x33\n\x07\x65ntries\x18\x06 \x03(\x0b\x32\".turnwright.types.v1.EntryInterval\x12(\n\x05plans\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x31\n\x08messages\x18\x08 \x03(\x0b\x32\x1f.turnwright.types.v1.RunMessage\x12\x10\n\x08\x63omplete\x18\t \x01(\x08\x32\xf0\x01\n\x0f\x44ocumentService\x12o\n\tExportRun\x12).turnwright.documents.v1.ExportRunRequest\x1a*.turnwright.documents.v1.ExportRunResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x12l\n\tImportRun\x12).turnwright.documents.v1.ImportRunRequest\x1a*.turnwright.documents.v1.ImportRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03(\x01\x42\xbc\x01\n\x1b\x63om.turnwright.documents.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/documents/v1;documentsv1\xaa\x02\x17Turnwright.Documents.V1\xca\x02\x17Turnwright\\Documents\\V1\xea\x02\x19Turnwright::Documents::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,19 +41,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033com.turnwright.documents.v1P\001ZKgithub.com/turnwright/turnwright/gen/go/turnwright/documents/v1;documentsv1\252\002\027Turnwright.Documents.V1\312\002\027Turnwright\\Documents\\V1\352\002\031Turnwright::Documents::V1'
   _globals['_DOCUMENTSERVICE'].methods_by_name['ExportRun']._loaded_options = None
-  _globals['_DOCUMENTSERVICE'].methods_by_name['ExportRun']._serialized_options = b'\220\002\001'
-  _globals['_EXPORTRUNREQUEST']._serialized_start=307
-  _globals['_EXPORTRUNREQUEST']._serialized_end=378
-  _globals['_EXPORTRUNRESPONSE']._serialized_start=380
-  _globals['_EXPORTRUNRESPONSE']._serialized_end=427
-  _globals['_IMPORTRUNREQUEST']._serialized_start=429
-  _globals['_IMPORTRUNREQUEST']._serialized_end=548
-  _globals['_IMPORTRUNRESPONSE']._serialized_start=551
-  _globals['_IMPORTRUNRESPONSE']._serialized_end=752
-  _globals['_IMPORTPROBLEM']._serialized_start=754
-  _globals['_IMPORTPROBLEM']._serialized_end=801
-  _globals['_RUNDOCUMENT']._serialized_start=804
-  _globals['_RUNDOCUMENT']._serialized_end=1146
-  _globals['_DOCUMENTSERVICE']._serialized_start=1149
-  _globals['_DOCUMENTSERVICE']._serialized_end=1375
+  _globals['_DOCUMENTSERVICE'].methods_by_name['ExportRun']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_DOCUMENTSERVICE'].methods_by_name['ImportRun']._loaded_options = None
+  _globals['_DOCUMENTSERVICE'].methods_by_name['ImportRun']._serialized_options = b'\362\342\030\002\010\003'
+  _globals['_EXPORTRUNREQUEST']._serialized_start=341
+  _globals['_EXPORTRUNREQUEST']._serialized_end=412
+  _globals['_EXPORTRUNRESPONSE']._serialized_start=414
+  _globals['_EXPORTRUNRESPONSE']._serialized_end=461
+  _globals['_IMPORTRUNREQUEST']._serialized_start=463
+  _globals['_IMPORTRUNREQUEST']._serialized_end=582
+  _globals['_IMPORTRUNRESPONSE']._serialized_start=585
+  _globals['_IMPORTRUNRESPONSE']._serialized_end=786
+  _globals['_IMPORTPROBLEM']._serialized_start=788
+  _globals['_IMPORTPROBLEM']._serialized_end=835
+  _globals['_RUNDOCUMENT']._serialized_start=838
+  _globals['_RUNDOCUMENT']._serialized_end=1180
+  _globals['_DOCUMENTSERVICE']._serialized_start=1183
+  _globals['_DOCUMENTSERVICE']._serialized_end=1423
 # @@protoc_insertion_point(module_scope)

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_scheme__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)turnwright/entries/v1/entry_service.proto\x12\x15turnwright.entries.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a turnwright/types/v1/scheme.proto\"j\n\x0fGetEntryRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x13\n\x0b\x62ody_offset\x18\x04 \x01(\x03\x12\x16\n\x0e\x62ody_bytes_max\x18\x05 \x01(\r\"R\n\x10GetEntryResponse\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x13\n\x0b\x62ody_offset\x18\x02 \x01(\x03\"\x8f\x03\n\x12ListEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x04 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x05 \x01(\x08\x12\x0f\n\x07schemes\x18\x06 \x03(\t\x12\x37\n\ncategories\x18\x07 \x03(\x0e\x32#.turnwright.types.v1.SchemeCategory\x12\x35\n\x0cvisibilities\x18\x08 \x03(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12*\n\x06states\x18\t \x03(\x0e\x32\x1a.turnwright.types.v1.State\x12,\n\x02\x61t\x18\n \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x00\x88\x01\x01\x12\x13\n\x0b\x62y_position\x18\x0b \x01(\x08\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\tB\x05\n\x03_at\"[\n\x13ListEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"\x84\x01\n\x17ListEntryHistoryRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"j\n\x18ListEntryHistoryResponse\x12\x35\n\tintervals\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.EntryInterval\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"V\n\x14SearchEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\t\x12\x0f\n\x07schemes\x18\x04 \x03(\t\x12\r\n\x05limit\x18\x05 \x01(\r\"q\n\x15SearchEntriesResponse\x12,\n\x04hits\x18\x01 \x03(\x0b\x32\x1e.turnwright.types.v1.SearchHit\x12\x18\n\x10indexed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x32\xc6\x03\n\x0c\x45ntryService\x12`\n\x08GetEntry\x12&.turnwright.entries.v1.GetEntryRequest\x1a\'.turnwright.entries.v1.GetEntryResponse\"\x03\x90\x02\x01\x12i\n\x0bListEntries\x12).turnwright.entries.v1.ListEntriesRequest\x1a*.turnwright.entries.v1.ListEntriesResponse\"\x03\x90\x02\x01\x12x\n\x10ListEntryHistory\x12..turnwright.entries.v1.ListEntryHistoryRequest\x1a/.turnwright.entries.v1.ListEntryHistoryResponse\"\x03\x90\x02\x01\x12o\n\rSearchEntries\x12+.turnwright.entries.v1.SearchEntriesRequest\x1a,.turnwright.entries.v1.SearchEntriesResponse\"\x03\x90\x02\x01\x42\xb0\x01\n\x19\x63om.turnwright.entries.v1P\x01ZGgithub.com/turnwright/turnwright/gen/go/turnwright/entries/v1;entriesv1\xaa\x02\x15Turnwright.Entries.V1\xca\x02\x15Turnwright\\Entries\\V1\xea\x02\x17Turnwright::Entries::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)turnwright/entries/v1/entry_service.proto\x12\x15turnwright.entries.v1\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a turnwright/types/v1/scheme.proto\"j\n\x0fGetEntryRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x13\n\x0b\x62ody_offset\x18\x04 \x01(\x03\x12\x16\n\x0e\x62ody_bytes_max\x18\x05 \x01(\r\"R\n\x10GetEntryResponse\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x13\n\x0b\x62ody_offset\x18\x02 \x01(\x03\"\x8f\x03\n\x12ListEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x04 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x05 \x01(\x08\x12\x0f\n\x07schemes\x18\x06 \x03(\t\x12\x37\n\ncategories\x18\x07 \x03(\x0e\x32#.turnwright.types.v1.SchemeCategory\x12\x35\n\x0cvisibilities\x18\x08 \x03(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12*\n\x06states\x18\t \x03(\x0e\x32\x1a.turnwright.types.v1.State\x12,\n\x02\x61t\x18\n \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x00\x88\x01\x01\x12\x13\n\x0b\x62y_position\x18\x0b \x01(\x08\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\tB\x05\n\x03_at\"[\n\x13ListEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"\x84\x01\n\x17ListEntryHistoryRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"j\n\x18ListEntryHistoryResponse\x12\x35\n\tintervals\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.EntryInterval\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"V\n\x14SearchEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\t\x12\x0f\n\x07schemes\x18\x04 \x03(\t\x12\r\n\x05limit\x18\x05 \x01(\r\"q\n\x15SearchEntriesResponse\x12,\n\x04hits\x18\x01 \x03(\x0b\x32\x1e.turnwright.types.v1.SearchHit\x12\x18\n\x10indexed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\x32\xde\x03\n\x0c\x45ntryService\x12\x66\n\x08GetEntry\x12&.turnwright.entries.v1.GetEntryRequest\x1a\'.turnwright.entries.v1.GetEntryResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12o\n\x0bListEntries\x12).turnwright.entries.v1.ListEntriesRequest\x1a*.turnwright.entries.v1.ListEntriesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12~\n\x10ListEntryHistory\x12..turnwright.entries.v1.ListEntryHistoryRequest\x1a/.turnwright.entries.v1.ListEntryHistoryResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12u\n\rSearchEntries\x12+.turnwright.entries.v1.SearchEntriesRequest\x1a,.turnwright.entries.v1.SearchEntriesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xb0\x01\n\x19\x63om.turnwright.entries.v1P\x01ZGgithub.com/turnwright/turnwright/gen/go/turnwright/entries/v1;entriesv1\xaa\x02\x15Turnwright.Entries.V1\xca\x02\x15Turnwright\\Entries\\V1\xea\x02\x17Turnwright::Entries::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,29 +37,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\031com.turnwright.entries.v1P\001ZGgithub.com/turnwright/turnwright/gen/go/turnwright/entries/v1;entriesv1\252\002\025Turnwright.Entries.V1\312\002\025Turnwright\\Entries\\V1\352\002\027Turnwright::Entries::V1'
   _globals['_ENTRYSERVICE'].methods_by_name['GetEntry']._loaded_options = None
-  _globals['_ENTRYSERVICE'].methods_by_name['GetEntry']._serialized_options = b'\220\002\001'
+  _globals['_ENTRYSERVICE'].methods_by_name['GetEntry']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_ENTRYSERVICE'].methods_by_name['ListEntries']._loaded_options = None
-  _globals['_ENTRYSERVICE'].methods_by_name['ListEntries']._serialized_options = b'\220\002\001'
+  _globals['_ENTRYSERVICE'].methods_by_name['ListEntries']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_ENTRYSERVICE'].methods_by_name['ListEntryHistory']._loaded_options = None
-  _globals['_ENTRYSERVICE'].methods_by_name['ListEntryHistory']._serialized_options = b'\220\002\001'
+  _globals['_ENTRYSERVICE'].methods_by_name['ListEntryHistory']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_ENTRYSERVICE'].methods_by_name['SearchEntries']._loaded_options = None
-  _globals['_ENTRYSERVICE'].methods_by_name['SearchEntries']._serialized_options = b'\220\002\001'
-  _globals['_GETENTRYREQUEST']._serialized_start=169
-  _globals['_GETENTRYREQUEST']._serialized_end=275
-  _globals['_GETENTRYRESPONSE']._serialized_start=277
-  _globals['_GETENTRYRESPONSE']._serialized_end=359
-  _globals['_LISTENTRIESREQUEST']._serialized_start=362
-  _globals['_LISTENTRIESREQUEST']._serialized_end=761
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=763
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=854
-  _globals['_LISTENTRYHISTORYREQUEST']._serialized_start=857
-  _globals['_LISTENTRYHISTORYREQUEST']._serialized_end=989
-  _globals['_LISTENTRYHISTORYRESPONSE']._serialized_start=991
-  _globals['_LISTENTRYHISTORYRESPONSE']._serialized_end=1097
-  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1099
-  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1185
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1187
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1300
-  _globals['_ENTRYSERVICE']._serialized_start=1303
-  _globals['_ENTRYSERVICE']._serialized_end=1757
+  _globals['_ENTRYSERVICE'].methods_by_name['SearchEntries']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_GETENTRYREQUEST']._serialized_start=203
+  _globals['_GETENTRYREQUEST']._serialized_end=309
+  _globals['_GETENTRYRESPONSE']._serialized_start=311
+  _globals['_GETENTRYRESPONSE']._serialized_end=393
+  _globals['_LISTENTRIESREQUEST']._serialized_start=396
+  _globals['_LISTENTRIESREQUEST']._serialized_end=795
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=797
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=888
+  _globals['_LISTENTRYHISTORYREQUEST']._serialized_start=891
+  _globals['_LISTENTRYHISTORYREQUEST']._serialized_end=1023
+  _globals['_LISTENTRYHISTORYRESPONSE']._serialized_start=1025
+  _globals['_LISTENTRYHISTORYRESPONSE']._serialized_end=1131
+  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1133
+  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1219
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1221
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1334
+  _globals['_ENTRYSERVICE']._serialized_start=1337
+  _globals['_ENTRYSERVICE']._serialized_end=1815
 # @@protoc_insertion_point(module_scope)

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/models/v1/model_service.proto\x12\x14turnwright.models.v1\x1a\x1fturnwright/types/v1/model.proto\"<\n\x0fSetModelRequest\x12)\n\x05model\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\"=\n\x10SetModelResponse\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\"#\n\x12\x44\x65leteModelRequest\x12\r\n\x05\x61lias\x18\x03 \x01(\t\"\x15\n\x13\x44\x65leteModelResponse\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"Y\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t2\xb8\x02\n\x0cModelService\x12^\n\x08SetModel\x12%.turnwright.models.v1.SetModelRequest\x1a&.turnwright.models.v1.SetModelResponse\"\x03\x90\x02\x02\x12\x62\n\x0b\x44\x65leteModel\x12(.turnwright.models.v1.DeleteModelRequest\x1a).turnwright.models.v1.DeleteModelResponse\x12\x64\n\nListModels\x12\'.turnwright.models.v1.ListModelsRequest\x1a(.turnwright.models.v1.ListModelsResponse\"\x03\x90\x02\x01\x42\xaa\x01\n\x18\x63om.turnwright.models.v1P\x01ZEgithub.com/turnwright/turnwright/gen/go/turnwright/models/v1;modelsv1\xaa\x02\x14Turnwright.Models.V1\xca\x02\x14Turnwright\\Models\\V1\xea\x02\x16Turnwright::Models::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/models/v1/model_service.proto\x12\x14turnwright.models.v1\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/model.proto\"<\n\x0fSetModelRequest\x12)\n\x05model\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\"=\n\x10SetModelResponse\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\"#\n\x12\x44\x65leteModelRequest\x12\r\n\x05\x61lias\x18\x03 \x01(\t\"\x15\n\x13\x44\x65leteModelResponse\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"Y\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t2\xd0\x02\n\x0cModelService\x12\x66\n\x08SetModel\x12%.turnwright.models.v1.SetModelRequest\x1a&.turnwright.models.v1.SetModelResponse\"\x0b\x90\x02\x02\xf2\xe2\x18\x04\x08\t\x10\x02\x12l\n\x0b\x44\x65leteModel\x12(.turnwright.models.v1.DeleteModelRequest\x1a).turnwright.models.v1.DeleteModelResponse\"\x08\xf2\xe2\x18\x04\x08\t\x10\x02\x12j\n\nListModels\x12\'.turnwright.models.v1.ListModelsRequest\x1a(.turnwright.models.v1.ListModelsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x01\x42\xaa\x01\n\x18\x63om.turnwright.models.v1P\x01ZEgithub.com/turnwright/turnwright/gen/go/turnwright/models/v1;modelsv1\xaa\x02\x14Turnwright.Models.V1\xca\x02\x14Turnwright\\Models\\V1\xea\x02\x16Turnwright::Models::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,21 +35,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030com.turnwright.models.v1P\001ZEgithub.com/turnwright/turnwright/gen/go/turnwright/models/v1;modelsv1\252\002\024Turnwright.Models.V1\312\002\024Turnwright\\Models\\V1\352\002\026Turnwright::Models::V1'
   _globals['_MODELSERVICE'].methods_by_name['SetModel']._loaded_options = None
-  _globals['_MODELSERVICE'].methods_by_name['SetModel']._serialized_options = b'\220\002\002'
+  _globals['_MODELSERVICE'].methods_by_name['SetModel']._serialized_options = b'\220\002\002\362\342\030\004\010\t\020\002'
+  _globals['_MODELSERVICE'].methods_by_name['DeleteModel']._loaded_options = None
+  _globals['_MODELSERVICE'].methods_by_name['DeleteModel']._serialized_options = b'\362\342\030\004\010\t\020\002'
   _globals['_MODELSERVICE'].methods_by_name['ListModels']._loaded_options = None
-  _globals['_MODELSERVICE'].methods_by_name['ListModels']._serialized_options = b'\220\002\001'
-  _globals['_SETMODELREQUEST']._serialized_start=99
-  _globals['_SETMODELREQUEST']._serialized_end=159
-  _globals['_SETMODELRESPONSE']._serialized_start=161
-  _globals['_SETMODELRESPONSE']._serialized_end=222
-  _globals['_DELETEMODELREQUEST']._serialized_start=224
-  _globals['_DELETEMODELREQUEST']._serialized_end=259
-  _globals['_DELETEMODELRESPONSE']._serialized_start=261
-  _globals['_DELETEMODELRESPONSE']._serialized_end=282
-  _globals['_LISTMODELSREQUEST']._serialized_start=284
-  _globals['_LISTMODELSREQUEST']._serialized_end=342
-  _globals['_LISTMODELSRESPONSE']._serialized_start=344
-  _globals['_LISTMODELSRESPONSE']._serialized_end=433
-  _globals['_MODELSERVICE']._serialized_start=436
-  _globals['_MODELSERVICE']._serialized_end=748
+  _globals['_MODELSERVICE'].methods_by_name['ListModels']._serialized_options = b'\220\002\001\362\342\030\002\010\001'
+  _globals['_SETMODELREQUEST']._serialized_start=133
+  _globals['_SETMODELREQUEST']._serialized_end=193
+  _globals['_SETMODELRESPONSE']._serialized_start=195
+  _globals['_SETMODELRESPONSE']._serialized_end=256
+  _globals['_DELETEMODELREQUEST']._serialized_start=258
+  _globals['_DELETEMODELREQUEST']._serialized_end=293
+  _globals['_DELETEMODELRESPONSE']._serialized_start=295
+  _globals['_DELETEMODELRESPONSE']._serialized_end=316
+  _globals['_LISTMODELSREQUEST']._serialized_start=318
+  _globals['_LISTMODELSREQUEST']._serialized_end=376
+  _globals['_LISTMODELSRESPONSE']._serialized_start=378
+  _globals['_LISTMODELSRESPONSE']._serialized_end=467
+  _globals['_MODELSERVICE']._serialized_start=470
+  _globals['_MODELSERVICE']._serialized_end=806
 # @@protoc_insertion_point(module_scope)

@@ -23,13 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 from turnwright.types.v1 import heartbeat_pb2 as turnwright_dot_types_dot_v1_dot_heartbeat__pb2
 from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/plans/v1/plan_service.proto\x12\x13turnwright.plans.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a#turnwright/types/v1/heartbeat.proto\x1a\x1eturnwright/types/v1/plan.proto\"c\n\nPlanWriter\x12\'\n\x04tier\x18\x01 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\x05\x65poch\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06window\x18\x03 \x01(\rB\x08\n\x06_epoch\"\xa0\x01\n\x0eSetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\'\n\x04plan\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x33\n\nwritten_by\x18\x04 \x01(\x0b\x32\x1f.turnwright.plans.v1.PlanWriter\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"g\n\x0fSetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\x9a\x01\n\x11UpdatePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\t\x12\x33\n\nwritten_by\x18\x05 \x01(\x0b\x32\x1f.turnwright.plans.v1.PlanWriter\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"j\n\x12UpdatePlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"V\n\x11\x44\x65letePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"A\n\x12\x44\x65letePlanResponse\x12+\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"P\n\x0eGetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\":\n\x0fGetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"W\n\x10ListPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"V\n\x11ListPlansResponse\x12(\n\x05plans\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"1\n\x11WatchPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"\xfd\x01\n\x12WatchPlansResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x08snapshot\x18\x02 \x01(\x0b\x32\".turnwright.plans.v1.PlansSnapshotH\x00\x12,\n\x07updated\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.PlanH\x00\x12\x19\n\x0fremoved_plan_id\x18\x04 \x01(\tH\x00\x12\x33\n\theartbeat\x18\x05 \x01(\x0b\x32\x1e.turnwright.types.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"U\n\rPlansSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12(\n\x05plans\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.Plan2\xc3\x04\n\x0bPlanService\x12T\n\x07SetPlan\x12#.turnwright.plans.v1.SetPlanRequest\x1a$.turnwright.plans.v1.SetPlanResponse\x12]\n\nUpdatePlan\x12&.turnwright.plans.v1.UpdatePlanRequest\x1a\'.turnwright.plans.v1.UpdatePlanResponse\x12]\n\nDeletePlan\x12&.turnwright.plans.v1.DeletePlanRequest\x1a\'.turnwright.plans.v1.DeletePlanResponse\x12Y\n\x07GetPlan\x12#.turnwright.plans.v1.GetPlanRequest\x1a$.turnwright.plans.v1.GetPlanResponse\"\x03\x90\x02\x01\x12_\n\tListPlans\x12%.turnwright.plans.v1.ListPlansRequest\x1a&.turnwright.plans.v1.ListPlansResponse\"\x03\x90\x02\x01\x12\x64\n\nWatchPlans\x12&.turnwright.plans.v1.WatchPlansRequest\x1a\'.turnwright.plans.v1.WatchPlansResponse\"\x03\x90\x02\x01\x30\x01\x42\xa4\x01\n\x17\x63om.turnwright.plans.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/plans/v1;plansv1\xaa\x02\x13Turnwright.Plans.V1\xca\x02\x13Turnwright\\Plans\\V1\xea\x02\x15Turnwright::Plans::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/plans/v1/plan_service.proto\x12\x13turnwright.plans.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a#turnwright/types/v1/heartbeat.proto\x1a\x1eturnwright/types/v1/plan.proto\"c\n\nPlanWriter\x12\'\n\x04tier\x18\x01 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x12\n\x05\x65poch\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06window\x18\x03 \x01(\rB\x08\n\x06_epoch\"\xa0\x01\n\x0eSetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\'\n\x04plan\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x33\n\nwritten_by\x18\x04 \x01(\x0b\x32\x1f.turnwright.plans.v1.PlanWriter\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"g\n\x0fSetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\x9a\x01\n\x11UpdatePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\t\x12\x33\n\nwritten_by\x18\x05 \x01(\x0b\x32\x1f.turnwright.plans.v1.PlanWriter\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"j\n\x12UpdatePlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"V\n\x11\x44\x65letePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"A\n\x12\x44\x65letePlanResponse\x12+\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"P\n\x0eGetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\":\n\x0fGetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"W\n\x10ListPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"V\n\x11ListPlansResponse\x12(\n\x05plans\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"1\n\x11WatchPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"\xfd\x01\n\x12WatchPlansResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x08snapshot\x18\x02 \x01(\x0b\x32\".turnwright.plans.v1.PlansSnapshotH\x00\x12,\n\x07updated\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.PlanH\x00\x12\x19\n\x0fremoved_plan_id\x18\x04 \x01(\tH\x00\x12\x33\n\theartbeat\x18\x05 \x01(\x0b\x32\x1e.turnwright.types.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"U\n\rPlansSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12(\n\x05plans\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.Plan2\xed\x04\n\x0bPlanService\x12\\\n\x07SetPlan\x12#.turnwright.plans.v1.SetPlanRequest\x1a$.turnwright.plans.v1.SetPlanResponse\"\x06\xf2\xe2\x18\x02\x08\x05\x12\x65\n\nUpdatePlan\x12&.turnwright.plans.v1.UpdatePlanRequest\x1a\'.turnwright.plans.v1.UpdatePlanResponse\"\x06\xf2\xe2\x18\x02\x08\x05\x12\x65\n\nDeletePlan\x12&.turnwright.plans.v1.DeletePlanRequest\x1a\'.turnwright.plans.v1.DeletePlanResponse\"\x06\xf2\xe2\x18\x02\x08\x05\x12_\n\x07GetPlan\x12#.turnwright.plans.v1.GetPlanRequest\x1a$.turnwright.plans.v1.GetPlanResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12\x65\n\tListPlans\x12%.turnwright.plans.v1.ListPlansRequest\x1a&.turnwright.plans.v1.ListPlansResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12j\n\nWatchPlans\x12&.turnwright.plans.v1.WatchPlansRequest\x1a\'.turnwright.plans.v1.WatchPlansResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x42\xa4\x01\n\x17\x63om.turnwright.plans.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/plans/v1;plansv1\xaa\x02\x13Turnwright.Plans.V1\xca\x02\x13Turnwright\\Plans\\V1\xea\x02\x15Turnwright::Plans::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,40 +38,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.plans.v1.plan_se
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.plans.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/plans/v1;plansv1\252\002\023Turnwright.Plans.V1\312\002\023Turnwright\\Plans\\V1\352\002\025Turnwright::Plans::V1'
+  _globals['_PLANSERVICE'].methods_by_name['SetPlan']._loaded_options = None
+  _globals['_PLANSERVICE'].methods_by_name['SetPlan']._serialized_options = b'\362\342\030\002\010\005'
+  _globals['_PLANSERVICE'].methods_by_name['UpdatePlan']._loaded_options = None
+  _globals['_PLANSERVICE'].methods_by_name['UpdatePlan']._serialized_options = b'\362\342\030\002\010\005'
+  _globals['_PLANSERVICE'].methods_by_name['DeletePlan']._loaded_options = None
+  _globals['_PLANSERVICE'].methods_by_name['DeletePlan']._serialized_options = b'\362\342\030\002\010\005'
   _globals['_PLANSERVICE'].methods_by_name['GetPlan']._loaded_options = None
-  _globals['_PLANSERVICE'].methods_by_name['GetPlan']._serialized_options = b'\220\002\001'
+  _globals['_PLANSERVICE'].methods_by_name['GetPlan']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_PLANSERVICE'].methods_by_name['ListPlans']._loaded_options = None
-  _globals['_PLANSERVICE'].methods_by_name['ListPlans']._serialized_options = b'\220\002\001'
+  _globals['_PLANSERVICE'].methods_by_name['ListPlans']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_PLANSERVICE'].methods_by_name['WatchPlans']._loaded_options = None
-  _globals['_PLANSERVICE'].methods_by_name['WatchPlans']._serialized_options = b'\220\002\001'
-  _globals['_PLANWRITER']._serialized_start=232
-  _globals['_PLANWRITER']._serialized_end=331
-  _globals['_SETPLANREQUEST']._serialized_start=334
-  _globals['_SETPLANREQUEST']._serialized_end=494
-  _globals['_SETPLANRESPONSE']._serialized_start=496
-  _globals['_SETPLANRESPONSE']._serialized_end=599
-  _globals['_UPDATEPLANREQUEST']._serialized_start=602
-  _globals['_UPDATEPLANREQUEST']._serialized_end=756
-  _globals['_UPDATEPLANRESPONSE']._serialized_start=758
-  _globals['_UPDATEPLANRESPONSE']._serialized_end=864
-  _globals['_DELETEPLANREQUEST']._serialized_start=866
-  _globals['_DELETEPLANREQUEST']._serialized_end=952
-  _globals['_DELETEPLANRESPONSE']._serialized_start=954
-  _globals['_DELETEPLANRESPONSE']._serialized_end=1019
-  _globals['_GETPLANREQUEST']._serialized_start=1021
-  _globals['_GETPLANREQUEST']._serialized_end=1101
-  _globals['_GETPLANRESPONSE']._serialized_start=1103
-  _globals['_GETPLANRESPONSE']._serialized_end=1161
-  _globals['_LISTPLANSREQUEST']._serialized_start=1163
-  _globals['_LISTPLANSREQUEST']._serialized_end=1250
-  _globals['_LISTPLANSRESPONSE']._serialized_start=1252
-  _globals['_LISTPLANSRESPONSE']._serialized_end=1338
-  _globals['_WATCHPLANSREQUEST']._serialized_start=1340
-  _globals['_WATCHPLANSREQUEST']._serialized_end=1389
-  _globals['_WATCHPLANSRESPONSE']._serialized_start=1392
-  _globals['_WATCHPLANSRESPONSE']._serialized_end=1645
-  _globals['_PLANSSNAPSHOT']._serialized_start=1647
-  _globals['_PLANSSNAPSHOT']._serialized_end=1732
-  _globals['_PLANSERVICE']._serialized_start=1735
-  _globals['_PLANSERVICE']._serialized_end=2314
+  _globals['_PLANSERVICE'].methods_by_name['WatchPlans']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_PLANWRITER']._serialized_start=266
+  _globals['_PLANWRITER']._serialized_end=365
+  _globals['_SETPLANREQUEST']._serialized_start=368
+  _globals['_SETPLANREQUEST']._serialized_end=528
+  _globals['_SETPLANRESPONSE']._serialized_start=530
+  _globals['_SETPLANRESPONSE']._serialized_end=633
+  _globals['_UPDATEPLANREQUEST']._serialized_start=636
+  _globals['_UPDATEPLANREQUEST']._serialized_end=790
+  _globals['_UPDATEPLANRESPONSE']._serialized_start=792
+  _globals['_UPDATEPLANRESPONSE']._serialized_end=898
+  _globals['_DELETEPLANREQUEST']._serialized_start=900
+  _globals['_DELETEPLANREQUEST']._serialized_end=986
+  _globals['_DELETEPLANRESPONSE']._serialized_start=988
+  _globals['_DELETEPLANRESPONSE']._serialized_end=1053
+  _globals['_GETPLANREQUEST']._serialized_start=1055
+  _globals['_GETPLANREQUEST']._serialized_end=1135
+  _globals['_GETPLANRESPONSE']._serialized_start=1137
+  _globals['_GETPLANRESPONSE']._serialized_end=1195
+  _globals['_LISTPLANSREQUEST']._serialized_start=1197
+  _globals['_LISTPLANSREQUEST']._serialized_end=1284
+  _globals['_LISTPLANSRESPONSE']._serialized_start=1286
+  _globals['_LISTPLANSRESPONSE']._serialized_end=1372
+  _globals['_WATCHPLANSREQUEST']._serialized_start=1374
+  _globals['_WATCHPLANSREQUEST']._serialized_end=1423
+  _globals['_WATCHPLANSRESPONSE']._serialized_start=1426
+  _globals['_WATCHPLANSRESPONSE']._serialized_end=1679
+  _globals['_PLANSSNAPSHOT']._serialized_start=1681
+  _globals['_PLANSSNAPSHOT']._serialized_end=1766
+  _globals['_PLANSERVICE']._serialized_start=1769
+  _globals['_PLANSERVICE']._serialized_end=2390
 # @@protoc_insertion_point(module_scope)

@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import command_record_pb2 as turnwright_dot_types_dot_v1_dot_command__record__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
@@ -30,7 +31,7 @@ from turnwright.types.v1 import proposal_pb2 as turnwright_dot_types_dot_v1_dot_
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.turnwright/proposals/v1/proposal_service.proto\x12\x17turnwright.proposals.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a(turnwright/types/v1/command_record.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\"\x92\x01\n\x0fPendingProposal\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x08proposal\x18\x03 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x30\n\x0cpropose_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"h\n\x0f\x44\x65\x63idedProposal\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"@\n\x12GetProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"|\n\x13GetProposalResponse\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x34\n\x08\x63ontents\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\"[\n\x14ListProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"m\n\x15ListProposalsResponse\x12;\n\tproposals\x18\x01 \x03(\x0b\x32(.turnwright.proposals.v1.PendingProposal\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"(\n\x15WatchProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xcf\x01\n\x16WatchProposalsResponse\x12\x39\n\x07pending\x18\x01 \x03(\x0b\x32(.turnwright.proposals.v1.PendingProposal\x12\x39\n\x07\x64\x65\x63ided\x18\x02 \x03(\x0b\x32(.turnwright.proposals.v1.DecidedProposal\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12-\n\tsend_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xca\x01\n\x16ResolveProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x31\n\x06\x61\x63\x63\x65pt\x18\x04 \x01(\x0b\x32\x1f.turnwright.proposals.v1.AcceptH\x00\x12\x31\n\x06reject\x18\x05 \x01(\x0b\x32\x1f.turnwright.proposals.v1.RejectH\x00\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\n\n\x08\x64\x65\x63ision\"t\n\x06\x41\x63\x63\x65pt\x12\x34\n\x08\x63ontents\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_runs\x18\x03 \x01(\x08\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\"\x19\n\x06Reject\x12\x0f\n\x07\x63omment\x18\x01 \x01(\t\"\xd0\x01\n\x17ResolveProposalResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12)\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x36\n\x0c\x65vent_cursor\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.EventCursor2\xe5\x03\n\x0fProposalService\x12m\n\x0bGetProposal\x12+.turnwright.proposals.v1.GetProposalRequest\x1a,.turnwright.proposals.v1.GetProposalResponse\"\x03\x90\x02\x01\x12s\n\rListProposals\x12-.turnwright.proposals.v1.ListProposalsRequest\x1a..turnwright.proposals.v1.ListProposalsResponse\"\x03\x90\x02\x01\x12x\n\x0eWatchProposals\x12..turnwright.proposals.v1.WatchProposalsRequest\x1a/.turnwright.proposals.v1.WatchProposalsResponse\"\x03\x90\x02\x01\x30\x01\x12t\n\x0fResolveProposal\x12/.turnwright.proposals.v1.ResolveProposalRequest\x1a\x30.turnwright.proposals.v1.ResolveProposalResponseB\xbc\x01\n\x1b\x63om.turnwright.proposals.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/proposals/v1;proposalsv1\xaa\x02\x17Turnwright.Proposals.V1\xca\x02\x17Turnwright\\Proposals\\V1\xea\x02\x19Turnwright::Proposals::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.turnwright/proposals/v1/proposal_service.proto\x12\x17turnwright.proposals.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/access.proto\x1a(turnwright/types/v1/command_record.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\"\x92\x01\n\x0fPendingProposal\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x08proposal\x18\x03 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x30\n\x0cpropose_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"h\n\x0f\x44\x65\x63idedProposal\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"@\n\x12GetProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"|\n\x13GetProposalResponse\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x34\n\x08\x63ontents\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\"[\n\x14ListProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"m\n\x15ListProposalsResponse\x12;\n\tproposals\x18\x01 \x03(\x0b\x32(.turnwright.proposals.v1.PendingProposal\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"(\n\x15WatchProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xcf\x01\n\x16WatchProposalsResponse\x12\x39\n\x07pending\x18\x01 \x03(\x0b\x32(.turnwright.proposals.v1.PendingProposal\x12\x39\n\x07\x64\x65\x63ided\x18\x02 \x03(\x0b\x32(.turnwright.proposals.v1.DecidedProposal\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12-\n\tsend_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xca\x01\n\x16ResolveProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x31\n\x06\x61\x63\x63\x65pt\x18\x04 \x01(\x0b\x32\x1f.turnwright.proposals.v1.AcceptH\x00\x12\x31\n\x06reject\x18\x05 \x01(\x0b\x32\x1f.turnwright.proposals.v1.RejectH\x00\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\n\n\x08\x64\x65\x63ision\"t\n\x06\x41\x63\x63\x65pt\x12\x34\n\x08\x63ontents\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_runs\x18\x03 \x01(\x08\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\"\x19\n\x06Reject\x12\x0f\n\x07\x63omment\x18\x01 \x01(\t\"\xd0\x01\n\x17ResolveProposalResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12)\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x36\n\x0c\x65vent_cursor\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.EventCursor2\x84\x04\n\x0fProposalService\x12s\n\x0bGetProposal\x12+.turnwright.proposals.v1.GetProposalRequest\x1a,.turnwright.proposals.v1.GetProposalResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12{\n\rListProposals\x12-.turnwright.proposals.v1.ListProposalsRequest\x1a..turnwright.proposals.v1.ListProposalsResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\x02\x10\x01\x12\x80\x01\n\x0eWatchProposals\x12..turnwright.proposals.v1.WatchProposalsRequest\x1a/.turnwright.proposals.v1.WatchProposalsResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\x02\x10\x01\x30\x01\x12|\n\x0fResolveProposal\x12/.turnwright.proposals.v1.ResolveProposalRequest\x1a\x30.turnwright.proposals.v1.ResolveProposalResponse\"\x06\xf2\xe2\x18\x02\x08\x04\x42\xbc\x01\n\x1b\x63om.turnwright.proposals.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/proposals/v1;proposalsv1\xaa\x02\x17Turnwright.Proposals.V1\xca\x02\x17Turnwright\\Proposals\\V1\xea\x02\x19Turnwright::Proposals::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,35 +40,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033com.turnwright.proposals.v1P\001ZKgithub.com/turnwright/turnwright/gen/go/turnwright/proposals/v1;proposalsv1\252\002\027Turnwright.Proposals.V1\312\002\027Turnwright\\Proposals\\V1\352\002\031Turnwright::Proposals::V1'
   _globals['_PROPOSALSERVICE'].methods_by_name['GetProposal']._loaded_options = None
-  _globals['_PROPOSALSERVICE'].methods_by_name['GetProposal']._serialized_options = b'\220\002\001'
+  _globals['_PROPOSALSERVICE'].methods_by_name['GetProposal']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_PROPOSALSERVICE'].methods_by_name['ListProposals']._loaded_options = None
-  _globals['_PROPOSALSERVICE'].methods_by_name['ListProposals']._serialized_options = b'\220\002\001'
+  _globals['_PROPOSALSERVICE'].methods_by_name['ListProposals']._serialized_options = b'\220\002\001\362\342\030\004\010\002\020\001'
   _globals['_PROPOSALSERVICE'].methods_by_name['WatchProposals']._loaded_options = None
-  _globals['_PROPOSALSERVICE'].methods_by_name['WatchProposals']._serialized_options = b'\220\002\001'
-  _globals['_PENDINGPROPOSAL']._serialized_start=285
-  _globals['_PENDINGPROPOSAL']._serialized_end=431
-  _globals['_DECIDEDPROPOSAL']._serialized_start=433
-  _globals['_DECIDEDPROPOSAL']._serialized_end=537
-  _globals['_GETPROPOSALREQUEST']._serialized_start=539
-  _globals['_GETPROPOSALREQUEST']._serialized_end=603
-  _globals['_GETPROPOSALRESPONSE']._serialized_start=605
-  _globals['_GETPROPOSALRESPONSE']._serialized_end=729
-  _globals['_LISTPROPOSALSREQUEST']._serialized_start=731
-  _globals['_LISTPROPOSALSREQUEST']._serialized_end=822
-  _globals['_LISTPROPOSALSRESPONSE']._serialized_start=824
-  _globals['_LISTPROPOSALSRESPONSE']._serialized_end=933
-  _globals['_WATCHPROPOSALSREQUEST']._serialized_start=935
-  _globals['_WATCHPROPOSALSREQUEST']._serialized_end=975
-  _globals['_WATCHPROPOSALSRESPONSE']._serialized_start=978
-  _globals['_WATCHPROPOSALSRESPONSE']._serialized_end=1185
-  _globals['_RESOLVEPROPOSALREQUEST']._serialized_start=1188
-  _globals['_RESOLVEPROPOSALREQUEST']._serialized_end=1390
-  _globals['_ACCEPT']._serialized_start=1392
-  _globals['_ACCEPT']._serialized_end=1508
-  _globals['_REJECT']._serialized_start=1510
-  _globals['_REJECT']._serialized_end=1535
-  _globals['_RESOLVEPROPOSALRESPONSE']._serialized_start=1538
-  _globals['_RESOLVEPROPOSALRESPONSE']._serialized_end=1746
-  _globals['_PROPOSALSERVICE']._serialized_start=1749
-  _globals['_PROPOSALSERVICE']._serialized_end=2234
+  _globals['_PROPOSALSERVICE'].methods_by_name['WatchProposals']._serialized_options = b'\220\002\001\362\342\030\004\010\002\020\001'
+  _globals['_PROPOSALSERVICE'].methods_by_name['ResolveProposal']._loaded_options = None
+  _globals['_PROPOSALSERVICE'].methods_by_name['ResolveProposal']._serialized_options = b'\362\342\030\002\010\004'
+  _globals['_PENDINGPROPOSAL']._serialized_start=319
+  _globals['_PENDINGPROPOSAL']._serialized_end=465
+  _globals['_DECIDEDPROPOSAL']._serialized_start=467
+  _globals['_DECIDEDPROPOSAL']._serialized_end=571
+  _globals['_GETPROPOSALREQUEST']._serialized_start=573
+  _globals['_GETPROPOSALREQUEST']._serialized_end=637
+  _globals['_GETPROPOSALRESPONSE']._serialized_start=639
+  _globals['_GETPROPOSALRESPONSE']._serialized_end=763
+  _globals['_LISTPROPOSALSREQUEST']._serialized_start=765
+  _globals['_LISTPROPOSALSREQUEST']._serialized_end=856
+  _globals['_LISTPROPOSALSRESPONSE']._serialized_start=858
+  _globals['_LISTPROPOSALSRESPONSE']._serialized_end=967
+  _globals['_WATCHPROPOSALSREQUEST']._serialized_start=969
+  _globals['_WATCHPROPOSALSREQUEST']._serialized_end=1009
+  _globals['_WATCHPROPOSALSRESPONSE']._serialized_start=1012
+  _globals['_WATCHPROPOSALSRESPONSE']._serialized_end=1219
+  _globals['_RESOLVEPROPOSALREQUEST']._serialized_start=1222
+  _globals['_RESOLVEPROPOSALREQUEST']._serialized_end=1424
+  _globals['_ACCEPT']._serialized_start=1426
+  _globals['_ACCEPT']._serialized_end=1542
+  _globals['_REJECT']._serialized_start=1544
+  _globals['_REJECT']._serialized_end=1569
+  _globals['_RESOLVEPROPOSALRESPONSE']._serialized_start=1572
+  _globals['_RESOLVEPROPOSALRESPONSE']._serialized_end=1780
+  _globals['_PROPOSALSERVICE']._serialized_start=1783
+  _globals['_PROPOSALSERVICE']._serialized_end=2299
 # @@protoc_insertion_point(module_scope)

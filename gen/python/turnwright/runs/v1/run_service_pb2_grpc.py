@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from turnwright.runs.v1 import run_service_pb2 as turnwright_dot_runs_dot_v1_dot_run__service__pb2
+from turnwright.runs.v1 import watch_runs_pb2 as turnwright_dot_runs_dot_v1_dot_watch__runs__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -47,8 +48,8 @@ class RunServiceStub(object):
                 _registered_method=True)
         self.WatchRuns = channel.unary_stream(
                 '/turnwright.runs.v1.RunService/WatchRuns',
-                request_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
+                request_serializer=turnwright_dot_runs_dot_v1_dot_watch__runs__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_runs_dot_v1_dot_watch__runs__pb2.WatchRunsResponse.FromString,
                 _registered_method=True)
         self.CreateRun = channel.unary_unary(
                 '/turnwright.runs.v1.RunService/CreateRun',
@@ -177,8 +178,8 @@ def add_RunServiceServicer_to_server(servicer, server):
             ),
             'WatchRuns': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRuns,
-                    request_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsRequest.FromString,
-                    response_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsResponse.SerializeToString,
+                    request_deserializer=turnwright_dot_runs_dot_v1_dot_watch__runs__pb2.WatchRunsRequest.FromString,
+                    response_serializer=turnwright_dot_runs_dot_v1_dot_watch__runs__pb2.WatchRunsResponse.SerializeToString,
             ),
             'CreateRun': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateRun,
@@ -296,8 +297,8 @@ class RunService(object):
             request,
             target,
             '/turnwright.runs.v1.RunService/WatchRuns',
-            turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
-            turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
+            turnwright_dot_runs_dot_v1_dot_watch__runs__pb2.WatchRunsRequest.SerializeToString,
+            turnwright_dot_runs_dot_v1_dot_watch__runs__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.runs.v1 import run_service_pb2 as _run_service_pb2
+from turnwright.runs.v1 import watch_runs_pb2 as _watch_runs_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -37,7 +38,7 @@ class RunServiceStub:
     """Reads a run with its loops and turns."""
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]
     """Lists the runs of a project, most recently written first."""
-    WatchRuns: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunsRequest, _run_service_pb2.WatchRunsResponse]
+    WatchRuns: _grpc.UnaryStreamMultiCallable[_watch_runs_pb2.WatchRunsRequest, _watch_runs_pb2.WatchRunsResponse]
     """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`."""
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]
     """Creates a run without a task."""
@@ -65,7 +66,7 @@ class RunServiceAsyncStub(RunServiceStub):
     """Reads a run with its loops and turns."""
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]  # type: ignore[assignment]
     """Lists the runs of a project, most recently written first."""
-    WatchRuns: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunsRequest, _run_service_pb2.WatchRunsResponse]  # type: ignore[assignment]
+    WatchRuns: _aio.UnaryStreamMultiCallable[_watch_runs_pb2.WatchRunsRequest, _watch_runs_pb2.WatchRunsResponse]  # type: ignore[assignment]
     """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`."""
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]  # type: ignore[assignment]
     """Creates a run without a task."""
@@ -106,9 +107,9 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def WatchRuns(
         self,
-        request: _run_service_pb2.WatchRunsRequest,
+        request: _watch_runs_pb2.WatchRunsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunsResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunsResponse]]:
+    ) -> _typing.Union[_abc.Iterator[_watch_runs_pb2.WatchRunsResponse], _abc.AsyncIterator[_watch_runs_pb2.WatchRunsResponse]]:
         """Streams the runs of a project: a snapshot, or what happened since a cursor; then changes. Needs the tier `client`."""
 
     @_abc_1.abstractmethod

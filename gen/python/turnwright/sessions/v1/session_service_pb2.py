@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import session_command_pb2 as turnwright_dot_types_dot_v1_dot_session__command__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,turnwright/sessions/v1/session_service.proto\x12\x16turnwright.sessions.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a)turnwright/types/v1/session_command.proto\"~\n\x14SubmitCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x34\n\x07\x63ommand\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SessionCommand\"\xce\x02\n\x15SubmitCommandResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x11\n\tduplicate\x18\x04 \x01(\x08\x12+\n\x06\x63ursor\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x0e\n\x06queued\x18\x06 \x01(\x08\x12\x32\n\x07rewound\x18\x07 \x01(\x0b\x32\x1c.turnwright.types.v1.RewoundH\x01\x88\x01\x01\x12\x36\n\x0c\x65vent_cursor\x18\x08 \x01(\x0b\x32 .turnwright.types.v1.EventCursorB\x07\n\x05_loopB\n\n\x08_rewound\"3\n\x13ListCommandsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"L\n\x14ListCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\"j\n\x14\x43\x61ncelCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\">\n\x15\x43\x61ncelCommandResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run2\xdc\x02\n\x0eSessionService\x12l\n\rSubmitCommand\x12,.turnwright.sessions.v1.SubmitCommandRequest\x1a-.turnwright.sessions.v1.SubmitCommandResponse\x12n\n\x0cListCommands\x12+.turnwright.sessions.v1.ListCommandsRequest\x1a,.turnwright.sessions.v1.ListCommandsResponse\"\x03\x90\x02\x01\x12l\n\rCancelCommand\x12,.turnwright.sessions.v1.CancelCommandRequest\x1a-.turnwright.sessions.v1.CancelCommandResponseB\xb6\x01\n\x1a\x63om.turnwright.sessions.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/sessions/v1;sessionsv1\xaa\x02\x16Turnwright.Sessions.V1\xca\x02\x16Turnwright\\Sessions\\V1\xea\x02\x18Turnwright::Sessions::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,turnwright/sessions/v1/session_service.proto\x12\x16turnwright.sessions.v1\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a)turnwright/types/v1/session_command.proto\"~\n\x14SubmitCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x34\n\x07\x63ommand\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SessionCommand\"\xce\x02\n\x15SubmitCommandResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x11\n\tduplicate\x18\x04 \x01(\x08\x12+\n\x06\x63ursor\x18\x05 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x0e\n\x06queued\x18\x06 \x01(\x08\x12\x32\n\x07rewound\x18\x07 \x01(\x0b\x32\x1c.turnwright.types.v1.RewoundH\x01\x88\x01\x01\x12\x36\n\x0c\x65vent_cursor\x18\x08 \x01(\x0b\x32 .turnwright.types.v1.EventCursorB\x07\n\x05_loopB\n\n\x08_rewound\"3\n\x13ListCommandsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"L\n\x14ListCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\"j\n\x14\x43\x61ncelCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\">\n\x15\x43\x61ncelCommandResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run2\xf2\x02\n\x0eSessionService\x12t\n\rSubmitCommand\x12,.turnwright.sessions.v1.SubmitCommandRequest\x1a-.turnwright.sessions.v1.SubmitCommandResponse\"\x06\xf2\xe2\x18\x02\x08\x02\x12t\n\x0cListCommands\x12+.turnwright.sessions.v1.ListCommandsRequest\x1a,.turnwright.sessions.v1.ListCommandsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12t\n\rCancelCommand\x12,.turnwright.sessions.v1.CancelCommandRequest\x1a-.turnwright.sessions.v1.CancelCommandResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x42\xb6\x01\n\x1a\x63om.turnwright.sessions.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/sessions/v1;sessionsv1\xaa\x02\x16Turnwright.Sessions.V1\xca\x02\x16Turnwright\\Sessions\\V1\xea\x02\x18Turnwright::Sessions::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,20 +37,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.sessions.v1.sess
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.sessions.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/sessions/v1;sessionsv1\252\002\026Turnwright.Sessions.V1\312\002\026Turnwright\\Sessions\\V1\352\002\030Turnwright::Sessions::V1'
+  _globals['_SESSIONSERVICE'].methods_by_name['SubmitCommand']._loaded_options = None
+  _globals['_SESSIONSERVICE'].methods_by_name['SubmitCommand']._serialized_options = b'\362\342\030\002\010\002'
   _globals['_SESSIONSERVICE'].methods_by_name['ListCommands']._loaded_options = None
-  _globals['_SESSIONSERVICE'].methods_by_name['ListCommands']._serialized_options = b'\220\002\001'
-  _globals['_SUBMITCOMMANDREQUEST']._serialized_start=212
-  _globals['_SUBMITCOMMANDREQUEST']._serialized_end=338
-  _globals['_SUBMITCOMMANDRESPONSE']._serialized_start=341
-  _globals['_SUBMITCOMMANDRESPONSE']._serialized_end=675
-  _globals['_LISTCOMMANDSREQUEST']._serialized_start=677
-  _globals['_LISTCOMMANDSREQUEST']._serialized_end=728
-  _globals['_LISTCOMMANDSRESPONSE']._serialized_start=730
-  _globals['_LISTCOMMANDSRESPONSE']._serialized_end=806
-  _globals['_CANCELCOMMANDREQUEST']._serialized_start=808
-  _globals['_CANCELCOMMANDREQUEST']._serialized_end=914
-  _globals['_CANCELCOMMANDRESPONSE']._serialized_start=916
-  _globals['_CANCELCOMMANDRESPONSE']._serialized_end=978
-  _globals['_SESSIONSERVICE']._serialized_start=981
-  _globals['_SESSIONSERVICE']._serialized_end=1329
+  _globals['_SESSIONSERVICE'].methods_by_name['ListCommands']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_SESSIONSERVICE'].methods_by_name['CancelCommand']._loaded_options = None
+  _globals['_SESSIONSERVICE'].methods_by_name['CancelCommand']._serialized_options = b'\362\342\030\002\010\003'
+  _globals['_SUBMITCOMMANDREQUEST']._serialized_start=246
+  _globals['_SUBMITCOMMANDREQUEST']._serialized_end=372
+  _globals['_SUBMITCOMMANDRESPONSE']._serialized_start=375
+  _globals['_SUBMITCOMMANDRESPONSE']._serialized_end=709
+  _globals['_LISTCOMMANDSREQUEST']._serialized_start=711
+  _globals['_LISTCOMMANDSREQUEST']._serialized_end=762
+  _globals['_LISTCOMMANDSRESPONSE']._serialized_start=764
+  _globals['_LISTCOMMANDSRESPONSE']._serialized_end=840
+  _globals['_CANCELCOMMANDREQUEST']._serialized_start=842
+  _globals['_CANCELCOMMANDREQUEST']._serialized_end=948
+  _globals['_CANCELCOMMANDRESPONSE']._serialized_start=950
+  _globals['_CANCELCOMMANDRESPONSE']._serialized_end=1012
+  _globals['_SESSIONSERVICE']._serialized_start=1015
+  _globals['_SESSIONSERVICE']._serialized_end=1385
 # @@protoc_insertion_point(module_scope)

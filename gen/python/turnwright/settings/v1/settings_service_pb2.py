@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import setting_pb2 as turnwright_dot_types_dot_v1_dot_setting__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-turnwright/settings/v1/settings_service.proto\x12\x16turnwright.settings.v1\x1a!turnwright/types/v1/setting.proto\"\x14\n\x12GetSettingsRequest\"E\n\x13GetSettingsResponse\x12.\n\x08settings\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Setting2~\n\x0fSettingsService\x12k\n\x0bGetSettings\x12*.turnwright.settings.v1.GetSettingsRequest\x1a+.turnwright.settings.v1.GetSettingsResponse\"\x03\x90\x02\x01\x42\xb6\x01\n\x1a\x63om.turnwright.settings.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/settings/v1;settingsv1\xaa\x02\x16Turnwright.Settings.V1\xca\x02\x16Turnwright\\Settings\\V1\xea\x02\x18Turnwright::Settings::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-turnwright/settings/v1/settings_service.proto\x12\x16turnwright.settings.v1\x1a turnwright/types/v1/access.proto\x1a!turnwright/types/v1/setting.proto\"\x14\n\x12GetSettingsRequest\"E\n\x13GetSettingsResponse\x12.\n\x08settings\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Setting2\x84\x01\n\x0fSettingsService\x12q\n\x0bGetSettings\x12*.turnwright.settings.v1.GetSettingsRequest\x1a+.turnwright.settings.v1.GetSettingsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\nB\xb6\x01\n\x1a\x63om.turnwright.settings.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/settings/v1;settingsv1\xaa\x02\x16Turnwright.Settings.V1\xca\x02\x16Turnwright\\Settings\\V1\xea\x02\x18Turnwright::Settings::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.settings.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/settings/v1;settingsv1\252\002\026Turnwright.Settings.V1\312\002\026Turnwright\\Settings\\V1\352\002\030Turnwright::Settings::V1'
   _globals['_SETTINGSSERVICE'].methods_by_name['GetSettings']._loaded_options = None
-  _globals['_SETTINGSSERVICE'].methods_by_name['GetSettings']._serialized_options = b'\220\002\001'
-  _globals['_GETSETTINGSREQUEST']._serialized_start=108
-  _globals['_GETSETTINGSREQUEST']._serialized_end=128
-  _globals['_GETSETTINGSRESPONSE']._serialized_start=130
-  _globals['_GETSETTINGSRESPONSE']._serialized_end=199
-  _globals['_SETTINGSSERVICE']._serialized_start=201
-  _globals['_SETTINGSSERVICE']._serialized_end=327
+  _globals['_SETTINGSSERVICE'].methods_by_name['GetSettings']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
+  _globals['_GETSETTINGSREQUEST']._serialized_start=142
+  _globals['_GETSETTINGSREQUEST']._serialized_end=162
+  _globals['_GETSETTINGSRESPONSE']._serialized_start=164
+  _globals['_GETSETTINGSRESPONSE']._serialized_end=233
+  _globals['_SETTINGSSERVICE']._serialized_start=236
+  _globals['_SETTINGSSERVICE']._serialized_end=368
 # @@protoc_insertion_point(module_scope)

@@ -27,9 +27,10 @@ from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lea
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'turnwright/store/v1/store_service.proto\x12\x13turnwright.store.v1\x1a turnwright/store/v1/change.proto\x1a\x1fturnwright/store/v1/lease.proto\x1a turnwright/store/v1/ledger.proto\x1a\x1fturnwright/store/v1/queue.proto\x1a\x1eturnwright/store/v1/read.proto2\xbf\x0b\n\x0cStoreService\x12`\n\x0b\x45nqueueLoop\x12\'.turnwright.store.v1.EnqueueLoopRequest\x1a(.turnwright.store.v1.EnqueueLoopResponse\x12W\n\x08\x43laimRun\x12$.turnwright.store.v1.ClaimRunRequest\x1a%.turnwright.store.v1.ClaimRunResponse\x12Z\n\tClaimWork\x12%.turnwright.store.v1.ClaimWorkRequest\x1a&.turnwright.store.v1.ClaimWorkResponse\x12\x65\n\x0bRenewLeases\x12\'.turnwright.store.v1.RenewLeasesRequest\x1a(.turnwright.store.v1.RenewLeasesResponse\"\x03\x90\x02\x02\x12\\\n\x08GetLease\x12$.turnwright.store.v1.GetLeaseRequest\x1a%.turnwright.store.v1.GetLeaseResponse\"\x03\x90\x02\x01\x12]\n\nReleaseRun\x12&.turnwright.store.v1.ReleaseRunRequest\x1a\'.turnwright.store.v1.ReleaseRunResponse\x12\\\n\x08ListWork\x12$.turnwright.store.v1.ListWorkRequest\x1a%.turnwright.store.v1.ListWorkResponse\"\x03\x90\x02\x01\x12_\n\nAdoptFiles\x12&.turnwright.store.v1.AdoptFilesRequest\x1a\'.turnwright.store.v1.AdoptFilesResponse0\x01\x12\x63\n\x0cWriteEntries\x12(.turnwright.store.v1.WriteEntriesRequest\x1a).turnwright.store.v1.WriteEntriesResponse\x12\x66\n\rChangeEntries\x12).turnwright.store.v1.ChangeEntriesRequest\x1a*.turnwright.store.v1.ChangeEntriesResponse\x12T\n\x07\x45ndTurn\x12#.turnwright.store.v1.EndTurnRequest\x1a$.turnwright.store.v1.EndTurnResponse\x12\x62\n\nWriteTitle\x12&.turnwright.store.v1.WriteTitleRequest\x1a\'.turnwright.store.v1.WriteTitleResponse\"\x03\x90\x02\x02\x12^\n\x08ReadView\x12$.turnwright.store.v1.ReadViewRequest\x1a%.turnwright.store.v1.ReadViewResponse\"\x03\x90\x02\x01\x30\x01\x12\x62\n\nGetEntries\x12&.turnwright.store.v1.GetEntriesRequest\x1a\'.turnwright.store.v1.GetEntriesResponse\"\x03\x90\x02\x01\x12j\n\x0cWatchChanges\x12(.turnwright.store.v1.WatchChangesRequest\x1a).turnwright.store.v1.WatchChangesResponse\"\x03\x90\x02\x01\x30\x01\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'turnwright/store/v1/store_service.proto\x12\x13turnwright.store.v1\x1a turnwright/store/v1/change.proto\x1a\x1fturnwright/store/v1/lease.proto\x1a turnwright/store/v1/ledger.proto\x1a\x1fturnwright/store/v1/queue.proto\x1a\x1eturnwright/store/v1/read.proto\x1a turnwright/types/v1/access.proto2\xa9\x0c\n\x0cStoreService\x12h\n\x0b\x45nqueueLoop\x12\'.turnwright.store.v1.EnqueueLoopRequest\x1a(.turnwright.store.v1.EnqueueLoopResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12_\n\x08\x43laimRun\x12$.turnwright.store.v1.ClaimRunRequest\x1a%.turnwright.store.v1.ClaimRunResponse\"\x06\xf2\xe2\x18\x02\x08\n\x12\x62\n\tClaimWork\x12%.turnwright.store.v1.ClaimWorkRequest\x1a&.turnwright.store.v1.ClaimWorkResponse\"\x06\xf2\xe2\x18\x02\x08\n\x12k\n\x0bRenewLeases\x12\'.turnwright.store.v1.RenewLeasesRequest\x1a(.turnwright.store.v1.RenewLeasesResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\n\x12\x62\n\x08GetLease\x12$.turnwright.store.v1.GetLeaseRequest\x1a%.turnwright.store.v1.GetLeaseResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12\x65\n\nReleaseRun\x12&.turnwright.store.v1.ReleaseRunRequest\x1a\'.turnwright.store.v1.ReleaseRunResponse\"\x06\xf2\xe2\x18\x02\x08\n\x12\x62\n\x08ListWork\x12$.turnwright.store.v1.ListWorkRequest\x1a%.turnwright.store.v1.ListWorkResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12g\n\nAdoptFiles\x12&.turnwright.store.v1.AdoptFilesRequest\x1a\'.turnwright.store.v1.AdoptFilesResponse\"\x06\xf2\xe2\x18\x02\x08\n0\x01\x12k\n\x0cWriteEntries\x12(.turnwright.store.v1.WriteEntriesRequest\x1a).turnwright.store.v1.WriteEntriesResponse\"\x06\xf2\xe2\x18\x02\x08\x06\x12n\n\rChangeEntries\x12).turnwright.store.v1.ChangeEntriesRequest\x1a*.turnwright.store.v1.ChangeEntriesResponse\"\x06\xf2\xe2\x18\x02\x08\x06\x12\\\n\x07\x45ndTurn\x12#.turnwright.store.v1.EndTurnRequest\x1a$.turnwright.store.v1.EndTurnResponse\"\x06\xf2\xe2\x18\x02\x08\n\x12h\n\nWriteTitle\x12&.turnwright.store.v1.WriteTitleRequest\x1a\'.turnwright.store.v1.WriteTitleResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\n\x12\x64\n\x08ReadView\x12$.turnwright.store.v1.ReadViewRequest\x1a%.turnwright.store.v1.ReadViewResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x12h\n\nGetEntries\x12&.turnwright.store.v1.GetEntriesRequest\x1a\'.turnwright.store.v1.GetEntriesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12p\n\x0cWatchChanges\x12(.turnwright.store.v1.WatchChangesRequest\x1a).turnwright.store.v1.WatchChangesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,20 +38,36 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.store_s
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
+  _globals['_STORESERVICE'].methods_by_name['EnqueueLoop']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['EnqueueLoop']._serialized_options = b'\362\342\030\002\010\003'
+  _globals['_STORESERVICE'].methods_by_name['ClaimRun']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['ClaimRun']._serialized_options = b'\362\342\030\002\010\n'
+  _globals['_STORESERVICE'].methods_by_name['ClaimWork']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['ClaimWork']._serialized_options = b'\362\342\030\002\010\n'
   _globals['_STORESERVICE'].methods_by_name['RenewLeases']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['RenewLeases']._serialized_options = b'\220\002\002'
+  _globals['_STORESERVICE'].methods_by_name['RenewLeases']._serialized_options = b'\220\002\002\362\342\030\002\010\n'
   _globals['_STORESERVICE'].methods_by_name['GetLease']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['GetLease']._serialized_options = b'\220\002\001'
+  _globals['_STORESERVICE'].methods_by_name['GetLease']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
+  _globals['_STORESERVICE'].methods_by_name['ReleaseRun']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['ReleaseRun']._serialized_options = b'\362\342\030\002\010\n'
   _globals['_STORESERVICE'].methods_by_name['ListWork']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['ListWork']._serialized_options = b'\220\002\001'
+  _globals['_STORESERVICE'].methods_by_name['ListWork']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
+  _globals['_STORESERVICE'].methods_by_name['AdoptFiles']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['AdoptFiles']._serialized_options = b'\362\342\030\002\010\n'
+  _globals['_STORESERVICE'].methods_by_name['WriteEntries']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['WriteEntries']._serialized_options = b'\362\342\030\002\010\006'
+  _globals['_STORESERVICE'].methods_by_name['ChangeEntries']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['ChangeEntries']._serialized_options = b'\362\342\030\002\010\006'
+  _globals['_STORESERVICE'].methods_by_name['EndTurn']._loaded_options = None
+  _globals['_STORESERVICE'].methods_by_name['EndTurn']._serialized_options = b'\362\342\030\002\010\n'
   _globals['_STORESERVICE'].methods_by_name['WriteTitle']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['WriteTitle']._serialized_options = b'\220\002\002'
+  _globals['_STORESERVICE'].methods_by_name['WriteTitle']._serialized_options = b'\220\002\002\362\342\030\002\010\n'
   _globals['_STORESERVICE'].methods_by_name['ReadView']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['ReadView']._serialized_options = b'\220\002\001'
+  _globals['_STORESERVICE'].methods_by_name['ReadView']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_STORESERVICE'].methods_by_name['GetEntries']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['GetEntries']._serialized_options = b'\220\002\001'
+  _globals['_STORESERVICE'].methods_by_name['GetEntries']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_STORESERVICE'].methods_by_name['WatchChanges']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['WatchChanges']._serialized_options = b'\220\002\001'
-  _globals['_STORESERVICE']._serialized_start=231
-  _globals['_STORESERVICE']._serialized_end=1702
+  _globals['_STORESERVICE'].methods_by_name['WatchChanges']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_STORESERVICE']._serialized_start=265
+  _globals['_STORESERVICE']._serialized_end=1842
 # @@protoc_insertion_point(module_scope)

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import stream_pb2 as turnwright_dot_types_dot_v1_dot_stream__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/streams/v1/stream_service.proto\x12\x15turnwright.streams.v1\x1a\x1egoogle/protobuf/duration.proto\x1a turnwright/types/v1/cursor.proto\x1a turnwright/types/v1/stream.proto\"u\n\x11OpenStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x10\n\x08\x63hannels\x18\x05 \x03(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x85\x01\n\x12OpenStreamResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x34\n\x08\x63hannels\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\x94\x01\n\x13\x41ppendStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x04 \x01(\r\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x13\n\x06offset\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\t\n\x07_offset\"x\n\x14\x41ppendStreamResponse\x12\x33\n\x07\x63hannel\x18\x01 \x01(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xe2\x01\n\x10\x45ndStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12+\n\x03\x65nd\x18\x04 \x01(\x0e\x32\x1e.turnwright.types.v1.StreamEnd\x12\x16\n\texit_code\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\x0c\n\n_exit_code\"v\n\x11\x45ndStreamResponse\x12\x34\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor2\xbb\x02\n\rStreamService\x12\x61\n\nOpenStream\x12(.turnwright.streams.v1.OpenStreamRequest\x1a).turnwright.streams.v1.OpenStreamResponse\x12g\n\x0c\x41ppendStream\x12*.turnwright.streams.v1.AppendStreamRequest\x1a+.turnwright.streams.v1.AppendStreamResponse\x12^\n\tEndStream\x12\'.turnwright.streams.v1.EndStreamRequest\x1a(.turnwright.streams.v1.EndStreamResponseB\xb0\x01\n\x19\x63om.turnwright.streams.v1P\x01ZGgithub.com/turnwright/turnwright/gen/go/turnwright/streams/v1;streamsv1\xaa\x02\x15Turnwright.Streams.V1\xca\x02\x15Turnwright\\Streams\\V1\xea\x02\x17Turnwright::Streams::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/streams/v1/stream_service.proto\x12\x15turnwright.streams.v1\x1a\x1egoogle/protobuf/duration.proto\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/cursor.proto\x1a turnwright/types/v1/stream.proto\"u\n\x11OpenStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x10\n\x08\x63hannels\x18\x05 \x03(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x85\x01\n\x12OpenStreamResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x34\n\x08\x63hannels\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\x94\x01\n\x13\x41ppendStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x04 \x01(\r\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x13\n\x06offset\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\t\n\x07_offset\"x\n\x14\x41ppendStreamResponse\x12\x33\n\x07\x63hannel\x18\x01 \x01(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xe2\x01\n\x10\x45ndStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12+\n\x03\x65nd\x18\x04 \x01(\x0e\x32\x1e.turnwright.types.v1.StreamEnd\x12\x16\n\texit_code\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\x0c\n\n_exit_code\"v\n\x11\x45ndStreamResponse\x12\x34\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor2\xd3\x02\n\rStreamService\x12i\n\nOpenStream\x12(.turnwright.streams.v1.OpenStreamRequest\x1a).turnwright.streams.v1.OpenStreamResponse\"\x06\xf2\xe2\x18\x02\x08\x05\x12o\n\x0c\x41ppendStream\x12*.turnwright.streams.v1.AppendStreamRequest\x1a+.turnwright.streams.v1.AppendStreamResponse\"\x06\xf2\xe2\x18\x02\x08\x05\x12\x66\n\tEndStream\x12\'.turnwright.streams.v1.EndStreamRequest\x1a(.turnwright.streams.v1.EndStreamResponse\"\x06\xf2\xe2\x18\x02\x08\x05\x42\xb0\x01\n\x19\x63om.turnwright.streams.v1P\x01ZGgithub.com/turnwright/turnwright/gen/go/turnwright/streams/v1;streamsv1\xaa\x02\x15Turnwright.Streams.V1\xca\x02\x15Turnwright\\Streams\\V1\xea\x02\x17Turnwright::Streams::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,18 +36,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.streams.v1.strea
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\031com.turnwright.streams.v1P\001ZGgithub.com/turnwright/turnwright/gen/go/turnwright/streams/v1;streamsv1\252\002\025Turnwright.Streams.V1\312\002\025Turnwright\\Streams\\V1\352\002\027Turnwright::Streams::V1'
-  _globals['_OPENSTREAMREQUEST']._serialized_start=169
-  _globals['_OPENSTREAMREQUEST']._serialized_end=286
-  _globals['_OPENSTREAMRESPONSE']._serialized_start=289
-  _globals['_OPENSTREAMRESPONSE']._serialized_end=422
-  _globals['_APPENDSTREAMREQUEST']._serialized_start=425
-  _globals['_APPENDSTREAMREQUEST']._serialized_end=573
-  _globals['_APPENDSTREAMRESPONSE']._serialized_start=575
-  _globals['_APPENDSTREAMRESPONSE']._serialized_end=695
-  _globals['_ENDSTREAMREQUEST']._serialized_start=698
-  _globals['_ENDSTREAMREQUEST']._serialized_end=924
-  _globals['_ENDSTREAMRESPONSE']._serialized_start=926
-  _globals['_ENDSTREAMRESPONSE']._serialized_end=1044
-  _globals['_STREAMSERVICE']._serialized_start=1047
-  _globals['_STREAMSERVICE']._serialized_end=1362
+  _globals['_STREAMSERVICE'].methods_by_name['OpenStream']._loaded_options = None
+  _globals['_STREAMSERVICE'].methods_by_name['OpenStream']._serialized_options = b'\362\342\030\002\010\005'
+  _globals['_STREAMSERVICE'].methods_by_name['AppendStream']._loaded_options = None
+  _globals['_STREAMSERVICE'].methods_by_name['AppendStream']._serialized_options = b'\362\342\030\002\010\005'
+  _globals['_STREAMSERVICE'].methods_by_name['EndStream']._loaded_options = None
+  _globals['_STREAMSERVICE'].methods_by_name['EndStream']._serialized_options = b'\362\342\030\002\010\005'
+  _globals['_OPENSTREAMREQUEST']._serialized_start=203
+  _globals['_OPENSTREAMREQUEST']._serialized_end=320
+  _globals['_OPENSTREAMRESPONSE']._serialized_start=323
+  _globals['_OPENSTREAMRESPONSE']._serialized_end=456
+  _globals['_APPENDSTREAMREQUEST']._serialized_start=459
+  _globals['_APPENDSTREAMREQUEST']._serialized_end=607
+  _globals['_APPENDSTREAMRESPONSE']._serialized_start=609
+  _globals['_APPENDSTREAMRESPONSE']._serialized_end=729
+  _globals['_ENDSTREAMREQUEST']._serialized_start=732
+  _globals['_ENDSTREAMREQUEST']._serialized_end=958
+  _globals['_ENDSTREAMRESPONSE']._serialized_start=960
+  _globals['_ENDSTREAMRESPONSE']._serialized_end=1078
+  _globals['_STREAMSERVICE']._serialized_start=1081
+  _globals['_STREAMSERVICE']._serialized_end=1420
 # @@protoc_insertion_point(module_scope)

@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import packet_pb2 as turnwright_dot_types_dot_v1_dot_packet__pb2
 from turnwright.types.v1 import run_message_pb2 as turnwright_dot_types_dot_v1_dot_run__message__pb2
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/turns/v1/turn_service.proto\x12\x13turnwright.turns.v1\x1a\x1eturnwright/types/v1/loop.proto\x1a turnwright/types/v1/packet.proto\x1a%turnwright/types/v1/run_message.proto\x1a\x1eturnwright/types/v1/turn.proto\"W\n\x10ListLoopsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"V\n\x11ListLoopsResponse\x12(\n\x05loops\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"h\n\x10ListTurnsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07numbers\x18\x03 \x03(\r\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"V\n\x11ListTurnsResponse\x12(\n\x05turns\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"?\n\x11ReadPacketRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\"\x91\x01\n\x12ReadPacketResponse\x12\r\n\x05index\x18\x01 \x01(\r\x12-\n\x04role\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.PacketRole\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x13\n\x0bpiece_chars\x18\x06 \x03(\r\"Z\n\x13ListMessagesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"\x8c\x01\n\x14ListMessagesResponse\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.turnwright.types.v1.RunMessage\x12(\n\x05turns\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t2\x9f\x03\n\x0bTurnService\x12_\n\tListLoops\x12%.turnwright.turns.v1.ListLoopsRequest\x1a&.turnwright.turns.v1.ListLoopsResponse\"\x03\x90\x02\x01\x12_\n\tListTurns\x12%.turnwright.turns.v1.ListTurnsRequest\x1a&.turnwright.turns.v1.ListTurnsResponse\"\x03\x90\x02\x01\x12\x64\n\nReadPacket\x12&.turnwright.turns.v1.ReadPacketRequest\x1a\'.turnwright.turns.v1.ReadPacketResponse\"\x03\x90\x02\x01\x30\x01\x12h\n\x0cListMessages\x12(.turnwright.turns.v1.ListMessagesRequest\x1a).turnwright.turns.v1.ListMessagesResponse\"\x03\x90\x02\x01\x42\xa4\x01\n\x17\x63om.turnwright.turns.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/turns/v1;turnsv1\xaa\x02\x13Turnwright.Turns.V1\xca\x02\x13Turnwright\\Turns\\V1\xea\x02\x15Turnwright::Turns::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/turns/v1/turn_service.proto\x12\x13turnwright.turns.v1\x1a turnwright/types/v1/access.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a turnwright/types/v1/packet.proto\x1a%turnwright/types/v1/run_message.proto\x1a\x1eturnwright/types/v1/turn.proto\"W\n\x10ListLoopsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"V\n\x11ListLoopsResponse\x12(\n\x05loops\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"h\n\x10ListTurnsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07numbers\x18\x03 \x03(\r\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"V\n\x11ListTurnsResponse\x12(\n\x05turns\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"?\n\x11ReadPacketRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\"\x91\x01\n\x12ReadPacketResponse\x12\r\n\x05index\x18\x01 \x01(\r\x12-\n\x04role\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.PacketRole\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x13\n\x0bpiece_chars\x18\x06 \x03(\r\"Z\n\x13ListMessagesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"\x8c\x01\n\x14ListMessagesResponse\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.turnwright.types.v1.RunMessage\x12(\n\x05turns\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t2\xb7\x03\n\x0bTurnService\x12\x65\n\tListLoops\x12%.turnwright.turns.v1.ListLoopsRequest\x1a&.turnwright.turns.v1.ListLoopsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12\x65\n\tListTurns\x12%.turnwright.turns.v1.ListTurnsRequest\x1a&.turnwright.turns.v1.ListTurnsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12j\n\nReadPacket\x12&.turnwright.turns.v1.ReadPacketRequest\x1a\'.turnwright.turns.v1.ReadPacketResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x12n\n\x0cListMessages\x12(.turnwright.turns.v1.ListMessagesRequest\x1a).turnwright.turns.v1.ListMessagesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xa4\x01\n\x17\x63om.turnwright.turns.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/turns/v1;turnsv1\xaa\x02\x13Turnwright.Turns.V1\xca\x02\x13Turnwright\\Turns\\V1\xea\x02\x15Turnwright::Turns::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,29 +38,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.turns.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/turns/v1;turnsv1\252\002\023Turnwright.Turns.V1\312\002\023Turnwright\\Turns\\V1\352\002\025Turnwright::Turns::V1'
   _globals['_TURNSERVICE'].methods_by_name['ListLoops']._loaded_options = None
-  _globals['_TURNSERVICE'].methods_by_name['ListLoops']._serialized_options = b'\220\002\001'
+  _globals['_TURNSERVICE'].methods_by_name['ListLoops']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_TURNSERVICE'].methods_by_name['ListTurns']._loaded_options = None
-  _globals['_TURNSERVICE'].methods_by_name['ListTurns']._serialized_options = b'\220\002\001'
+  _globals['_TURNSERVICE'].methods_by_name['ListTurns']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_TURNSERVICE'].methods_by_name['ReadPacket']._loaded_options = None
-  _globals['_TURNSERVICE'].methods_by_name['ReadPacket']._serialized_options = b'\220\002\001'
+  _globals['_TURNSERVICE'].methods_by_name['ReadPacket']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_TURNSERVICE'].methods_by_name['ListMessages']._loaded_options = None
-  _globals['_TURNSERVICE'].methods_by_name['ListMessages']._serialized_options = b'\220\002\001'
-  _globals['_LISTLOOPSREQUEST']._serialized_start=200
-  _globals['_LISTLOOPSREQUEST']._serialized_end=287
-  _globals['_LISTLOOPSRESPONSE']._serialized_start=289
-  _globals['_LISTLOOPSRESPONSE']._serialized_end=375
-  _globals['_LISTTURNSREQUEST']._serialized_start=377
-  _globals['_LISTTURNSREQUEST']._serialized_end=481
-  _globals['_LISTTURNSRESPONSE']._serialized_start=483
-  _globals['_LISTTURNSRESPONSE']._serialized_end=569
-  _globals['_READPACKETREQUEST']._serialized_start=571
-  _globals['_READPACKETREQUEST']._serialized_end=634
-  _globals['_READPACKETRESPONSE']._serialized_start=637
-  _globals['_READPACKETRESPONSE']._serialized_end=782
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=784
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=874
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=877
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1017
-  _globals['_TURNSERVICE']._serialized_start=1020
-  _globals['_TURNSERVICE']._serialized_end=1435
+  _globals['_TURNSERVICE'].methods_by_name['ListMessages']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_LISTLOOPSREQUEST']._serialized_start=234
+  _globals['_LISTLOOPSREQUEST']._serialized_end=321
+  _globals['_LISTLOOPSRESPONSE']._serialized_start=323
+  _globals['_LISTLOOPSRESPONSE']._serialized_end=409
+  _globals['_LISTTURNSREQUEST']._serialized_start=411
+  _globals['_LISTTURNSREQUEST']._serialized_end=515
+  _globals['_LISTTURNSRESPONSE']._serialized_start=517
+  _globals['_LISTTURNSRESPONSE']._serialized_end=603
+  _globals['_READPACKETREQUEST']._serialized_start=605
+  _globals['_READPACKETREQUEST']._serialized_end=668
+  _globals['_READPACKETRESPONSE']._serialized_start=671
+  _globals['_READPACKETRESPONSE']._serialized_end=816
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=818
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=908
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=911
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1051
+  _globals['_TURNSERVICE']._serialized_start=1054
+  _globals['_TURNSERVICE']._serialized_end=1493
 # @@protoc_insertion_point(module_scope)

@@ -4,16 +4,15 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Run, RunOverview } from "../../types/v1/run_pb.js";
+import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Spend } from "../../types/v1/budget_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
 import type { RunSettings, RunSettingsPatch } from "../../types/v1/settings_pb.js";
 import type { Cursor, EventCursor } from "../../types/v1/cursor_pb.js";
+import type { WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_runs_pb.js";
 
 /**
  * Describes the file turnwright/runs/v1/run_service.proto.
@@ -227,192 +226,6 @@ export declare type ListRunsResponse = Message<"turnwright.runs.v1.ListRunsRespo
  * Use `create(ListRunsResponseSchema)` to create a new message.
  */
 export declare const ListRunsResponseSchema: GenMessage<ListRunsResponse>;
-
-/**
- * Watches the runs of a project.
- *
- * @generated from message turnwright.runs.v1.WatchRunsRequest
- */
-export declare type WatchRunsRequest = Message<"turnwright.runs.v1.WatchRunsRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * `cursor` of the last message that had one, or of a list: the stream begins with what has happened since. If empty, older
-   * than 7 days, or from before a backup was restored, it begins with a snapshot. Fails with INVALID_ARGUMENT, reason
-   * INVALID_FIELD, if it is no cursor of this project.
-   *
-   * @generated from field: string after = 3;
-   */
-  after: string;
-};
-
-/**
- * Describes the message turnwright.runs.v1.WatchRunsRequest.
- * Use `create(WatchRunsRequestSchema)` to create a new message.
- */
-export declare const WatchRunsRequestSchema: GenMessage<WatchRunsRequest>;
-
-/**
- * One message about the runs of a project. A snapshot replaces everything that the caller has, and may also come later. After
- * a lost connection, call again with the last cursor. Nothing is queued for a caller that reads slowly, or is away: it is told
- * how each run stands by then (`revision` tells of more changes), of one that came and went at most that its alias is gone.
- *
- * @generated from message turnwright.runs.v1.WatchRunsResponse
- */
-export declare type WatchRunsResponse = Message<"turnwright.runs.v1.WatchRunsResponse"> & {
-  /**
-   * When it was sent.
-   *
-   * @generated from field: google.protobuf.Timestamp time = 1;
-   */
-  time?: Timestamp | undefined;
-
-  /**
-   * The event.
-   *
-   * @generated from oneof turnwright.runs.v1.WatchRunsResponse.event
-   */
-  event: {
-    /**
-     * The executor that answers; a store sends none.
-     *
-     * @generated from field: turnwright.runs.v1.Hello hello = 2;
-     */
-    value: Hello;
-    case: "hello";
-  } | {
-    /**
-     * The runs as they are now.
-     *
-     * @generated from field: turnwright.runs.v1.RunsSnapshot snapshot = 3;
-     */
-    value: RunsSnapshot;
-    case: "snapshot";
-  } | {
-    /**
-     * Runs that changed.
-     *
-     * @generated from field: turnwright.runs.v1.RunsChanged changed = 4;
-     */
-    value: RunsChanged;
-    case: "changed";
-  } | {
-    /**
-     * Nothing has happened for a while.
-     *
-     * @generated from field: turnwright.types.v1.Heartbeat heartbeat = 5;
-     */
-    value: Heartbeat;
-    case: "heartbeat";
-  } | { case: undefined; value?: undefined };
-
-  /**
-   * Where the caller is after this message, for `after`: opaque, at most 16 KiB. Empty if more of the same moment follows.
-   *
-   * @generated from field: string cursor = 6;
-   */
-  cursor: string;
-};
-
-/**
- * Describes the message turnwright.runs.v1.WatchRunsResponse.
- * Use `create(WatchRunsResponseSchema)` to create a new message.
- */
-export declare const WatchRunsResponseSchema: GenMessage<WatchRunsResponse>;
-
-/**
- * Identifies the executor at the begin of a stream.
- *
- * @generated from message turnwright.runs.v1.Hello
- */
-export declare type Hello = Message<"turnwright.runs.v1.Hello"> & {
-  /**
-   * Version of the executor, `MAJOR.MINOR.PATCH`. A client built for another MAJOR version should stop.
-   *
-   * @generated from field: string version = 1;
-   */
-  version: string;
-};
-
-/**
- * Describes the message turnwright.runs.v1.Hello.
- * Use `create(HelloSchema)` to create a new message.
- */
-export declare const HelloSchema: GenMessage<Hello>;
-
-/**
- * The current runs of a project; large projects come in several parts.
- *
- * @generated from message turnwright.runs.v1.RunsSnapshot
- */
-export declare type RunsSnapshot = Message<"turnwright.runs.v1.RunsSnapshot"> & {
-  /**
-   * 0-based number of this part. Part 0 replaces everything that the client has.
-   *
-   * @generated from field: uint32 part = 1;
-   */
-  part: number;
-
-  /**
-   * True in the last part.
-   *
-   * @generated from field: bool last = 2;
-   */
-  last: boolean;
-
-  /**
-   * The runs, latest created first.
-   *
-   * @generated from field: repeated turnwright.types.v1.RunOverview runs = 3;
-   */
-  runs: RunOverview[];
-};
-
-/**
- * Describes the message turnwright.runs.v1.RunsSnapshot.
- * Use `create(RunsSnapshotSchema)` to create a new message.
- */
-export declare const RunsSnapshotSchema: GenMessage<RunsSnapshot>;
-
-/**
- * Changes by alias: a run that was renamed is in `created`, and its old alias in `deleted`. If more than 100 runs changed in
- * the minute before a cursor, some may be told again after it: an overview replaces what the caller has of the run.
- *
- * @generated from message turnwright.runs.v1.RunsChanged
- */
-export declare type RunsChanged = Message<"turnwright.runs.v1.RunsChanged"> & {
-  /**
-   * Runs that were created, forked, imported or renamed, as they are now. One may have the alias of a run that is gone.
-   *
-   * @generated from field: repeated turnwright.types.v1.RunOverview created = 1;
-   */
-  created: RunOverview[];
-
-  /**
-   * Runs that have changed, as they are now. WatchRun reports all changes of one run.
-   *
-   * @generated from field: repeated turnwright.types.v1.RunOverview updated = 2;
-   */
-  updated: RunOverview[];
-
-  /**
-   * Aliases that no longer name a run.
-   *
-   * @generated from field: repeated string deleted = 3;
-   */
-  deleted: string[];
-};
-
-/**
- * Describes the message turnwright.runs.v1.RunsChanged.
- * Use `create(RunsChangedSchema)` to create a new message.
- */
-export declare const RunsChangedSchema: GenMessage<RunsChanged>;
 
 /**
  * Creates a run.

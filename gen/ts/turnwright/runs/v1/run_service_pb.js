@@ -3,11 +3,11 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_turnwright_runs_v1_watch_runs } from "./watch_runs_pb.js";
+import { file_turnwright_types_v1_access } from "../../types/v1/access_pb.js";
 import { file_turnwright_types_v1_budget } from "../../types/v1/budget_pb.js";
 import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
-import { file_turnwright_types_v1_heartbeat } from "../../types/v1/heartbeat_pb.js";
 import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 import { file_turnwright_types_v1_scheme } from "../../types/v1/scheme_pb.js";
@@ -18,7 +18,7 @@ import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
  * Describes the file turnwright/runs/v1/run_service.proto.
  */
 export const file_turnwright_runs_v1_run_service = /*@__PURE__*/
-  fileDesc("CiR0dXJud3JpZ2h0L3J1bnMvdjEvcnVuX3NlcnZpY2UucHJvdG8SEnR1cm53cmlnaHQucnVucy52MSKAAQoNR2V0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIRCgl0dXJuc19tYXgYAyABKA0SEwoLaGlzdG9yeV9tYXgYBCABKA0SEAoIcnVuX29ubHkYBSABKAgSFwoPc2NoZW1lc192ZXJzaW9uGAYgASgJIuIDCg5HZXRSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIoCgVsb29wcxgCIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIoCgV0dXJucxgDIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIpCgVzcGVudBgEIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSLgoKbG9vcF9zcGVudBgFIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSKwoHaGlzdG9yeRgGIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSLAoIdW5rbm93bnMYByADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EjcKCXRlbGVtZXRyeRgIIAEoCzIfLnR1cm53cmlnaHQudHlwZXMudjEuVHVyblJlc3VsdEgAiAEBEhEKCXByb3Bvc2FscxgJIAMoCRI5CgdzY2hlbWVzGAogASgLMiMudHVybndyaWdodC50eXBlcy52MS5TY2hlbWVSZWdpc3RyeUgBiAEBQgwKCl90ZWxlbWV0cnlCCgoIX3NjaGVtZXMiSQoPTGlzdFJ1bnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGA0gASgNEhIKCnBhZ2VfdG9rZW4YDiABKAkiYwoQTGlzdFJ1bnNSZXNwb25zZRImCgRydW5zGAEgAygLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SFwoPbmV4dF9wYWdlX3Rva2VuGA8gASgJEg4KBmN1cnNvchgQIAEoCSIyChBXYXRjaFJ1bnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSDQoFYWZ0ZXIYAyABKAkioQIKEVdhdGNoUnVuc1Jlc3BvbnNlEigKBHRpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBWhlbGxvGAIgASgLMhkudHVybndyaWdodC5ydW5zLnYxLkhlbGxvSAASNAoIc25hcHNob3QYAyABKAsyIC50dXJud3JpZ2h0LnJ1bnMudjEuUnVuc1NuYXBzaG90SAASMgoHY2hhbmdlZBgEIAEoCzIfLnR1cm53cmlnaHQucnVucy52MS5SdW5zQ2hhbmdlZEgAEjMKCWhlYXJ0YmVhdBgFIAEoCzIeLnR1cm53cmlnaHQudHlwZXMudjEuSGVhcnRiZWF0SAASDgoGY3Vyc29yGAYgASgJQgcKBWV2ZW50IhgKBUhlbGxvEg8KB3ZlcnNpb24YASABKAkiWgoMUnVuc1NuYXBzaG90EgwKBHBhcnQYASABKA0SDAoEbGFzdBgCIAEoCBIuCgRydW5zGAMgAygLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5PdmVydmlldyKEAQoLUnVuc0NoYW5nZWQSMQoHY3JlYXRlZBgBIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXcSMQoHdXBkYXRlZBgCIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXcSDwoHZGVsZXRlZBgDIAMoCSJ4ChBDcmVhdGVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjIKCHNldHRpbmdzGAMgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGA8gASgJIjoKEUNyZWF0ZVJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuImEKDkZvcmtSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSDAoEdHVybhgEIAEoDRISCgpyZXF1ZXN0X2lkGA8gASgJIjgKD0ZvcmtSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJVChBSZW5hbWVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSEgoKcmVxdWVzdF9pZBgPIAEoCSI6ChFSZW5hbWVSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJ9ChNDb25maWd1cmVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjQKBXBhdGNoGAMgASgLMiUudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5nc1BhdGNoEhIKCnJlcXVlc3RfaWQYDyABKAkiPQoUQ29uZmlndXJlUnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4iRAoQRGVsZXRlUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIhMKEURlbGV0ZVJ1blJlc3BvbnNlIlEKD0Fib3J0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgRsb29wGAMgASgNEhIKCnJlcXVlc3RfaWQYDyABKAkingEKEEFib3J0UnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKwoGY3Vyc29yGAIgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3ISNgoMZXZlbnRfY3Vyc29yGAMgASgLMiAudHVybndyaWdodC50eXBlcy52MS5FdmVudEN1cnNvciJZChRJbmplY3RNZXNzYWdlUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIPCgdtZXNzYWdlGAMgASgJEhIKCnJlcXVlc3RfaWQYDyABKAkisQEKFUluamVjdE1lc3NhZ2VSZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIMCgRwYXRoGAIgASgJEisKBmN1cnNvchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjYKDGV2ZW50X2N1cnNvchgEIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRXZlbnRDdXJzb3IyoQcKClJ1blNlcnZpY2USVAoGR2V0UnVuEiEudHVybndyaWdodC5ydW5zLnYxLkdldFJ1blJlcXVlc3QaIi50dXJud3JpZ2h0LnJ1bnMudjEuR2V0UnVuUmVzcG9uc2UiA5ACARJaCghMaXN0UnVucxIjLnR1cm53cmlnaHQucnVucy52MS5MaXN0UnVuc1JlcXVlc3QaJC50dXJud3JpZ2h0LnJ1bnMudjEuTGlzdFJ1bnNSZXNwb25zZSIDkAIBEl8KCVdhdGNoUnVucxIkLnR1cm53cmlnaHQucnVucy52MS5XYXRjaFJ1bnNSZXF1ZXN0GiUudHVybndyaWdodC5ydW5zLnYxLldhdGNoUnVuc1Jlc3BvbnNlIgOQAgEwARJYCglDcmVhdGVSdW4SJC50dXJud3JpZ2h0LnJ1bnMudjEuQ3JlYXRlUnVuUmVxdWVzdBolLnR1cm53cmlnaHQucnVucy52MS5DcmVhdGVSdW5SZXNwb25zZRJSCgdGb3JrUnVuEiIudHVybndyaWdodC5ydW5zLnYxLkZvcmtSdW5SZXF1ZXN0GiMudHVybndyaWdodC5ydW5zLnYxLkZvcmtSdW5SZXNwb25zZRJYCglSZW5hbWVSdW4SJC50dXJud3JpZ2h0LnJ1bnMudjEuUmVuYW1lUnVuUmVxdWVzdBolLnR1cm53cmlnaHQucnVucy52MS5SZW5hbWVSdW5SZXNwb25zZRJhCgxDb25maWd1cmVSdW4SJy50dXJud3JpZ2h0LnJ1bnMudjEuQ29uZmlndXJlUnVuUmVxdWVzdBooLnR1cm53cmlnaHQucnVucy52MS5Db25maWd1cmVSdW5SZXNwb25zZRJYCglEZWxldGVSdW4SJC50dXJud3JpZ2h0LnJ1bnMudjEuRGVsZXRlUnVuUmVxdWVzdBolLnR1cm53cmlnaHQucnVucy52MS5EZWxldGVSdW5SZXNwb25zZRJVCghBYm9ydFJ1bhIjLnR1cm53cmlnaHQucnVucy52MS5BYm9ydFJ1blJlcXVlc3QaJC50dXJud3JpZ2h0LnJ1bnMudjEuQWJvcnRSdW5SZXNwb25zZRJkCg1JbmplY3RNZXNzYWdlEigudHVybndyaWdodC5ydW5zLnYxLkluamVjdE1lc3NhZ2VSZXF1ZXN0GikudHVybndyaWdodC5ydW5zLnYxLkluamVjdE1lc3NhZ2VSZXNwb25zZUKeAQoWY29tLnR1cm53cmlnaHQucnVucy52MVABWkFnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9ydW5zL3YxO3J1bnN2MaoCElR1cm53cmlnaHQuUnVucy5WMcoCElR1cm53cmlnaHRcUnVuc1xWMeoCFFR1cm53cmlnaHQ6OlJ1bnM6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_turnwright_types_v1_budget, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_heartbeat, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_settings, file_turnwright_types_v1_turn]);
+  fileDesc("CiR0dXJud3JpZ2h0L3J1bnMvdjEvcnVuX3NlcnZpY2UucHJvdG8SEnR1cm53cmlnaHQucnVucy52MSKAAQoNR2V0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIRCgl0dXJuc19tYXgYAyABKA0SEwoLaGlzdG9yeV9tYXgYBCABKA0SEAoIcnVuX29ubHkYBSABKAgSFwoPc2NoZW1lc192ZXJzaW9uGAYgASgJIuIDCg5HZXRSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIoCgVsb29wcxgCIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIoCgV0dXJucxgDIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIpCgVzcGVudBgEIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSLgoKbG9vcF9zcGVudBgFIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSKwoHaGlzdG9yeRgGIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSLAoIdW5rbm93bnMYByADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EjcKCXRlbGVtZXRyeRgIIAEoCzIfLnR1cm53cmlnaHQudHlwZXMudjEuVHVyblJlc3VsdEgAiAEBEhEKCXByb3Bvc2FscxgJIAMoCRI5CgdzY2hlbWVzGAogASgLMiMudHVybndyaWdodC50eXBlcy52MS5TY2hlbWVSZWdpc3RyeUgBiAEBQgwKCl90ZWxlbWV0cnlCCgoIX3NjaGVtZXMiSQoPTGlzdFJ1bnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGA0gASgNEhIKCnBhZ2VfdG9rZW4YDiABKAkiYwoQTGlzdFJ1bnNSZXNwb25zZRImCgRydW5zGAEgAygLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SFwoPbmV4dF9wYWdlX3Rva2VuGA8gASgJEg4KBmN1cnNvchgQIAEoCSJ4ChBDcmVhdGVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjIKCHNldHRpbmdzGAMgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGA8gASgJIjoKEUNyZWF0ZVJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuImEKDkZvcmtSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSDAoEdHVybhgEIAEoDRISCgpyZXF1ZXN0X2lkGA8gASgJIjgKD0ZvcmtSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJVChBSZW5hbWVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSEgoKcmVxdWVzdF9pZBgPIAEoCSI6ChFSZW5hbWVSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJ9ChNDb25maWd1cmVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjQKBXBhdGNoGAMgASgLMiUudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5nc1BhdGNoEhIKCnJlcXVlc3RfaWQYDyABKAkiPQoUQ29uZmlndXJlUnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4iRAoQRGVsZXRlUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIhMKEURlbGV0ZVJ1blJlc3BvbnNlIlEKD0Fib3J0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgRsb29wGAMgASgNEhIKCnJlcXVlc3RfaWQYDyABKAkingEKEEFib3J0UnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKwoGY3Vyc29yGAIgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3ISNgoMZXZlbnRfY3Vyc29yGAMgASgLMiAudHVybndyaWdodC50eXBlcy52MS5FdmVudEN1cnNvciJZChRJbmplY3RNZXNzYWdlUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIPCgdtZXNzYWdlGAMgASgJEhIKCnJlcXVlc3RfaWQYDyABKAkisQEKFUluamVjdE1lc3NhZ2VSZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIMCgRwYXRoGAIgASgJEisKBmN1cnNvchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjYKDGV2ZW50X2N1cnNvchgEIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRXZlbnRDdXJzb3Iy6wcKClJ1blNlcnZpY2USWgoGR2V0UnVuEiEudHVybndyaWdodC5ydW5zLnYxLkdldFJ1blJlcXVlc3QaIi50dXJud3JpZ2h0LnJ1bnMudjEuR2V0UnVuUmVzcG9uc2UiCZACAfLiGAIIAhJgCghMaXN0UnVucxIjLnR1cm53cmlnaHQucnVucy52MS5MaXN0UnVuc1JlcXVlc3QaJC50dXJud3JpZ2h0LnJ1bnMudjEuTGlzdFJ1bnNSZXNwb25zZSIJkAIB8uIYAggCEmUKCVdhdGNoUnVucxIkLnR1cm53cmlnaHQucnVucy52MS5XYXRjaFJ1bnNSZXF1ZXN0GiUudHVybndyaWdodC5ydW5zLnYxLldhdGNoUnVuc1Jlc3BvbnNlIgmQAgHy4hgCCAIwARJgCglDcmVhdGVSdW4SJC50dXJud3JpZ2h0LnJ1bnMudjEuQ3JlYXRlUnVuUmVxdWVzdBolLnR1cm53cmlnaHQucnVucy52MS5DcmVhdGVSdW5SZXNwb25zZSIG8uIYAggDEloKB0ZvcmtSdW4SIi50dXJud3JpZ2h0LnJ1bnMudjEuRm9ya1J1blJlcXVlc3QaIy50dXJud3JpZ2h0LnJ1bnMudjEuRm9ya1J1blJlc3BvbnNlIgby4hgCCAMSYAoJUmVuYW1lUnVuEiQudHVybndyaWdodC5ydW5zLnYxLlJlbmFtZVJ1blJlcXVlc3QaJS50dXJud3JpZ2h0LnJ1bnMudjEuUmVuYW1lUnVuUmVzcG9uc2UiBvLiGAIICBJpCgxDb25maWd1cmVSdW4SJy50dXJud3JpZ2h0LnJ1bnMudjEuQ29uZmlndXJlUnVuUmVxdWVzdBooLnR1cm53cmlnaHQucnVucy52MS5Db25maWd1cmVSdW5SZXNwb25zZSIG8uIYAggDEmAKCURlbGV0ZVJ1bhIkLnR1cm53cmlnaHQucnVucy52MS5EZWxldGVSdW5SZXF1ZXN0GiUudHVybndyaWdodC5ydW5zLnYxLkRlbGV0ZVJ1blJlc3BvbnNlIgby4hgCCAgSXQoIQWJvcnRSdW4SIy50dXJud3JpZ2h0LnJ1bnMudjEuQWJvcnRSdW5SZXF1ZXN0GiQudHVybndyaWdodC5ydW5zLnYxLkFib3J0UnVuUmVzcG9uc2UiBvLiGAIIAxJsCg1JbmplY3RNZXNzYWdlEigudHVybndyaWdodC5ydW5zLnYxLkluamVjdE1lc3NhZ2VSZXF1ZXN0GikudHVybndyaWdodC5ydW5zLnYxLkluamVjdE1lc3NhZ2VSZXNwb25zZSIG8uIYAggDQp4BChZjb20udHVybndyaWdodC5ydW5zLnYxUAFaQWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3J1bnMvdjE7cnVuc3YxqgISVHVybndyaWdodC5SdW5zLlYxygISVHVybndyaWdodFxSdW5zXFYx6gIUVHVybndyaWdodDo6UnVuczo6VjFiBnByb3RvMw", [file_turnwright_runs_v1_watch_runs, file_turnwright_types_v1_access, file_turnwright_types_v1_budget, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_settings, file_turnwright_types_v1_turn]);
 
 /**
  * Describes the message turnwright.runs.v1.GetRunRequest.
@@ -49,137 +49,102 @@ export const ListRunsResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_runs_v1_run_service, 3);
 
 /**
- * Describes the message turnwright.runs.v1.WatchRunsRequest.
- * Use `create(WatchRunsRequestSchema)` to create a new message.
- */
-export const WatchRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 4);
-
-/**
- * Describes the message turnwright.runs.v1.WatchRunsResponse.
- * Use `create(WatchRunsResponseSchema)` to create a new message.
- */
-export const WatchRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 5);
-
-/**
- * Describes the message turnwright.runs.v1.Hello.
- * Use `create(HelloSchema)` to create a new message.
- */
-export const HelloSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 6);
-
-/**
- * Describes the message turnwright.runs.v1.RunsSnapshot.
- * Use `create(RunsSnapshotSchema)` to create a new message.
- */
-export const RunsSnapshotSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 7);
-
-/**
- * Describes the message turnwright.runs.v1.RunsChanged.
- * Use `create(RunsChangedSchema)` to create a new message.
- */
-export const RunsChangedSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 8);
-
-/**
  * Describes the message turnwright.runs.v1.CreateRunRequest.
  * Use `create(CreateRunRequestSchema)` to create a new message.
  */
 export const CreateRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 9);
+  messageDesc(file_turnwright_runs_v1_run_service, 4);
 
 /**
  * Describes the message turnwright.runs.v1.CreateRunResponse.
  * Use `create(CreateRunResponseSchema)` to create a new message.
  */
 export const CreateRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 10);
+  messageDesc(file_turnwright_runs_v1_run_service, 5);
 
 /**
  * Describes the message turnwright.runs.v1.ForkRunRequest.
  * Use `create(ForkRunRequestSchema)` to create a new message.
  */
 export const ForkRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 11);
+  messageDesc(file_turnwright_runs_v1_run_service, 6);
 
 /**
  * Describes the message turnwright.runs.v1.ForkRunResponse.
  * Use `create(ForkRunResponseSchema)` to create a new message.
  */
 export const ForkRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 12);
+  messageDesc(file_turnwright_runs_v1_run_service, 7);
 
 /**
  * Describes the message turnwright.runs.v1.RenameRunRequest.
  * Use `create(RenameRunRequestSchema)` to create a new message.
  */
 export const RenameRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 13);
+  messageDesc(file_turnwright_runs_v1_run_service, 8);
 
 /**
  * Describes the message turnwright.runs.v1.RenameRunResponse.
  * Use `create(RenameRunResponseSchema)` to create a new message.
  */
 export const RenameRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 14);
+  messageDesc(file_turnwright_runs_v1_run_service, 9);
 
 /**
  * Describes the message turnwright.runs.v1.ConfigureRunRequest.
  * Use `create(ConfigureRunRequestSchema)` to create a new message.
  */
 export const ConfigureRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 15);
+  messageDesc(file_turnwright_runs_v1_run_service, 10);
 
 /**
  * Describes the message turnwright.runs.v1.ConfigureRunResponse.
  * Use `create(ConfigureRunResponseSchema)` to create a new message.
  */
 export const ConfigureRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 16);
+  messageDesc(file_turnwright_runs_v1_run_service, 11);
 
 /**
  * Describes the message turnwright.runs.v1.DeleteRunRequest.
  * Use `create(DeleteRunRequestSchema)` to create a new message.
  */
 export const DeleteRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 17);
+  messageDesc(file_turnwright_runs_v1_run_service, 12);
 
 /**
  * Describes the message turnwright.runs.v1.DeleteRunResponse.
  * Use `create(DeleteRunResponseSchema)` to create a new message.
  */
 export const DeleteRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 18);
+  messageDesc(file_turnwright_runs_v1_run_service, 13);
 
 /**
  * Describes the message turnwright.runs.v1.AbortRunRequest.
  * Use `create(AbortRunRequestSchema)` to create a new message.
  */
 export const AbortRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 19);
+  messageDesc(file_turnwright_runs_v1_run_service, 14);
 
 /**
  * Describes the message turnwright.runs.v1.AbortRunResponse.
  * Use `create(AbortRunResponseSchema)` to create a new message.
  */
 export const AbortRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 20);
+  messageDesc(file_turnwright_runs_v1_run_service, 15);
 
 /**
  * Describes the message turnwright.runs.v1.InjectMessageRequest.
  * Use `create(InjectMessageRequestSchema)` to create a new message.
  */
 export const InjectMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 21);
+  messageDesc(file_turnwright_runs_v1_run_service, 16);
 
 /**
  * Describes the message turnwright.runs.v1.InjectMessageResponse.
  * Use `create(InjectMessageResponseSchema)` to create a new message.
  */
 export const InjectMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 22);
+  messageDesc(file_turnwright_runs_v1_run_service, 17);
 
 /**
  * The runs of a project. The store serves it, and the executor for clients. Changing a run needs the tier `client`.

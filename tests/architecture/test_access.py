@@ -1,0 +1,66 @@
+"""What each rpc of the contract asks of its callers: whoever changes it, or adds an rpc, changes this table too."""
+
+from importlib import import_module
+from pathlib import Path
+
+from turnwright.types.v1 import access_pb2
+
+from turnwright_kit.access import access_of
+
+GENERATED = Path(__file__).resolve().parents[2] / "gen" / "python"
+
+ASKED = {
+    "identity": """
+        Discover GetStatus InitProject ListModels ListSchemes
+    """,
+    "read": """
+        ExplainPacket ExportRun GetEntries GetEntry GetPlan GetProposal GetRun ListCommands ListEntries ListEntryHistory
+        ListFileConstraints ListLoops ListMessages ListPlans ListRuns ListSchedules ListTurns ReadPacket ReadView
+        SearchEntries SubmitCommand WatchChanges WatchPlans WatchRun WatchRuns
+    """,
+    "read in projects": """
+        GetProject ListProjects ListProposals WatchProposals
+    """,
+    "run": """
+        AbortRun Act Ask CancelCommand ConfigureRun CreateRun EnqueueLoop ForkRun ImportRun InjectMessage
+    """,
+    "decide": """
+        ResolveProposal
+    """,
+    "edit": """
+        AppendStream DeletePlan EndStream Notify OpenStream SetPlan UpdatePlan
+    """,
+    "files": """
+        CallTool ChangeEntries WriteEntries
+    """,
+    "manage": """
+        DeleteRun DeleteSchedule RenameRun SetFileConstraints SetSchedule
+    """,
+    "admin in deployment": """
+        DeleteModel SetModel SetScheme
+    """,
+    "service": """
+        AdoptFiles Assemble CheckBudget CheckModels ClaimRun ClaimWork CountTokens EndTurn Explain Generate GetLease
+        GetSettings ListVendors ListWork ReleaseRun RenewLeases WriteTitle
+    """,
+}
+"""The rpcs by the right that they need, and where."""
+
+
+def services():
+    """The descriptors of all services."""
+    for path in sorted((GENERATED / "turnwright").rglob("*_service_pb2.py")):
+        module = import_module(".".join(path.relative_to(GENERATED).with_suffix("").parts))
+        yield from module.DESCRIPTOR.services_by_name.values()
+
+
+def asked_by(method) -> str:
+    access = access_of(method)
+    right = access_pb2.Right.Name(access.right).removeprefix("RIGHT_").lower()
+    reach = access_pb2.Reach.Name(access.reach).removeprefix("REACH_").lower()
+    return right if access.reach == access_pb2.REACH_UNSPECIFIED else f"{right} in {reach}"
+
+
+def test_every_rpc_asks_what_the_table_says() -> None:
+    found = [(method.name, asked_by(method)) for service in services() for method in service.methods]
+    assert sorted(found) == sorted((name, asked) for asked, names in ASKED.items() for name in names.split())
