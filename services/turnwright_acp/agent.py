@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from turnwright.runs.v1 import run_service_pb2
-from turnwright.types.v1 import message_pb2, settings_pb2
+from turnwright.types.v1 import message_pb2, run_pb2, settings_pb2
 
 from turnwright_acp.jsonrpc import (
     INTERNAL_ERROR,
@@ -181,7 +180,7 @@ class Agent:
         project = await client.init_project(str(root))
         run = await client.create_run(project.name, "", settings_pb2.RunSettings(model=self._model))
         place = SessionPlace(project.name, Path(project.root), run.run)
-        return await self._open(place, run_service_pb2.GetRunResponse(run=run), is_named=True)
+        return await self._open(place, run, is_named=True)
 
     async def _load(self, params: dict[str, Any]) -> Answer:
         return await self._reopen(params, replays=True)
@@ -200,21 +199,21 @@ class Agent:
         place, _ = await self._find(wanted.session_id)
         forked = await (await self._ready()).fork_run(place.project, place.run)
         place = SessionPlace(place.project, place.root, forked.run)
-        return await self._open(place, run_service_pb2.GetRunResponse(run=forked), is_named=True)
+        return await self._open(place, forked, is_named=True)
 
-    async def _find(self, session_id: str) -> tuple[SessionPlace, run_service_pb2.GetRunResponse]:
+    async def _find(self, session_id: str) -> tuple[SessionPlace, run_pb2.Run]:
         """The place of a session, and its run. Raises RpcError if there is none."""
         name, _, run = session_id.partition("/")
         client = await self._ready()
         async for project in client.list_projects():
             if project.name == name:
-                return SessionPlace(name, Path(project.root), run), await client.get_run(name, run)
+                return SessionPlace(name, Path(project.root), run), (await client.get_run(name, run)).run
         raise RpcError(NOT_FOUND, f"There is no session {session_id}.")
 
     async def _open(
         self,
         place: SessionPlace,
-        found: run_service_pb2.GetRunResponse,
+        run: run_pb2.Run,
         *,
         replays: bool = False,
         is_named: bool = False,
@@ -226,7 +225,7 @@ class Agent:
             raise RpcError(INTERNAL_ERROR, f"At most {SESSIONS_MAX} sessions are open at once: close one.")
         await self._forget(place.id)
         session = self._sessions[place.id] = EditorSession(
-            await self._ready(), self._connection, place, self._can, found
+            await self._ready(), self._connection, place, self._can, run.title
         )
         try:
             await session.open(replays=replays)

@@ -85,9 +85,9 @@ class EditorSession:
         connection: Connection,
         place: SessionPlace,
         can: Capabilities,
-        found: run_service_pb2.GetRunResponse,
+        title: str,
     ) -> None:
-        """`found`: the run, and what it has cost so far."""
+        """`title` is what the editor has been told of the run."""
         self.id, self.project, self.root, self.run = place.id, place.project, place.root, place.run
         self.reasoning = "default"
         self._asks_only = False
@@ -107,7 +107,7 @@ class EditorSession:
         self._settings = ("", "")
         """Mode and model that the editor was told, or asked for."""
         self._configuring, self._changed = asyncio.Lock(), asyncio.Condition()
-        self._cost_usd, self._title = found.spent.cost_usd, found.run.title
+        self._title = title
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._may_send = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -332,7 +332,7 @@ class EditorSession:
         async for update in self._untold():
             await self._send(update)
         await self._settings_changed()
-        self._cost_usd = (await self._found()).spent.cost_usd
+        await self._title_changed()
         self._permissions.take_all(self._view.proposals.values(), is_ours=self._is_own_loop())
         await self._look_for_end()
 
@@ -379,8 +379,6 @@ class EditorSession:
                     # Whose prompt it is, is known once its loop is.
                     async with self._beginning:
                         pass
-                    if not self._title:
-                        await self._send_title((await self._found()).run)
                 for update in self._of_entry(entry):
                     await self._send(update)
             case "output_appended":
@@ -403,14 +401,14 @@ class EditorSession:
                     await self._send(update)
             case "thread_updated":
                 await self._settings_changed()
-                await self._send_title((await self._found()).run)
             case "turn_finished":
-                turn = event.turn_finished.turn
-                self._cost_usd += turn.result.usage.cost_usd
                 await self._follow_files()
-                if usage := usage_update(turn, self._cost_usd):
+                if usage := usage_update(event.turn_finished.turn, (await self._found()).spent.cost_usd):
                     await self._send(usage)
-            case "runtime_updated" | "run_state":
+            case "runtime_updated":
+                await self._look_for_end()
+            case "run_state":
+                await self._title_changed()
                 await self._look_for_end()
             case _:
                 pass
@@ -428,6 +426,13 @@ class EditorSession:
             await self._send({"sessionUpdate": "current_mode_update", "currentModeId": self.mode})
         if model != self.model and (options := await insisted(self.options)):
             await self._send({"sessionUpdate": "config_option_update", "configOptions": options})
+
+    async def _title_changed(self) -> None:
+        """Tell the title, if anybody has changed it: no event has it, but one of the run follows."""
+        # What answers a prompt has the title of that moment.
+        async with self._beginning:
+            pass
+        await self._send_title((await self._found()).run)
 
     async def _send_title(self, run: run_pb2.Run) -> None:
         """Send what the run is about, if that has changed."""

@@ -363,6 +363,17 @@ async def test_the_title_of_a_session_is_told_when_it_changes(tmp_path):
             assert editor.updates(session, "session_info_update")[1]["title"] == "Named"
 
 
+async def test_the_title_that_a_model_writes_is_told_once_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_cheap", "scripted/cheap")
+    async with running(tmp_path, title_model="cheap") as services, editing(services) as editor:
+        services.script(DONE)
+        services.script("By a model", name="cheap")
+        session = await editor.new()
+        await editor.prompt(session)
+        await editor.until(lambda: len(editor.updates(session, "session_info_update")) > 1)
+        assert [one["title"] for one in editor.updates(session, "session_info_update")] == ["Do it.", "By a model"]
+
+
 async def test_who_needs_a_token_is_told_how_to_give_one(tmp_path):
     async with (
         running(tmp_path) as services,
