@@ -22,6 +22,8 @@ from turnwright_client.client import QueuedLoop, loop_in
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.identity.caller import Kind
+from turnwright_kit.identity.own_tokens import derive_token
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.server import EVERY_S, RunningServer
 from turnwright_kit.service import Service
@@ -31,6 +33,12 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store
 
 SECRET = "services-secret"
+
+
+def token_for(name: str, kind: Kind = Kind.PERSON, *, secret: str = SECRET) -> str:
+    """A token of somebody who does not hold the secret."""
+    return derive_token(secret, kind, name)
+
 
 LEASE_S = 600.0
 """So long that no lease is lost, and no renewal tells an executor of anything, before a test is given up."""

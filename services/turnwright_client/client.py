@@ -39,10 +39,10 @@ from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_core.wire.run_view import Event, RunView
-from turnwright_kit.auth import Caller
 from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import is_of_transport
 from turnwright_kit.idempotency import may_be_repeated
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.peer import Peer, Request, Response
 from turnwright_kit.transport import PLAINTEXT

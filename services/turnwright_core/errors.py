@@ -74,6 +74,9 @@ class Reason(IntEnum):
     PROMPT_TARGET_MISSING = 45
     PROMPT_SHAPE_REFUSED = 46
     GRANT_WITHDRAWN = 47
+    RIGHT_MISSING = 48
+    QUOTA_EXCEEDED = 49
+    RULE_DENIED = 50
 
 
 class TurnwrightError(Exception):
@@ -182,6 +185,9 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.PROMPT_TARGET_MISSING: PreconditionError,
     Reason.PROMPT_SHAPE_REFUSED: PreconditionError,
     Reason.GRANT_WITHDRAWN: PreconditionError,
+    Reason.RIGHT_MISSING: DeniedError,
+    Reason.QUOTA_EXCEEDED: ExhaustedError,
+    Reason.RULE_DENIED: DeniedError,
 }
 """The class, and thereby the canonical code, of every reason."""
 

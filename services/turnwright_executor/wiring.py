@@ -63,8 +63,8 @@ from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.tail import TailBounds
 from turnwright_executor.web.web import HttpWeb
 from turnwright_kit.addresses import reachable_address
-from turnwright_kit.auth import call_metadata
 from turnwright_kit.health import check_ready
+from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer

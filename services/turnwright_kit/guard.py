@@ -26,10 +26,12 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
 from turnwright_kit.access import check_declared
-from turnwright_kit.auth import Authenticator, current_caller, is_open
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.errors import abort
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
+from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.gate import CallerGate
+from turnwright_kit.identity.headers import is_open
 from turnwright_kit.in_process import LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
 from turnwright_kit.scope import Metadata
@@ -136,7 +138,7 @@ class GuardedServer:
         self,
         server: grpc.aio.Server | None,
         local: LocalServer,
-        gate: Authenticator,
+        gate: CallerGate,
         calls: CallsInProgress,
         codecs: Callable[[], Codecs] | None = None,
         limits: CallerLimits | None = None,
@@ -181,7 +183,7 @@ class _Guarded(grpc.GenericRpcHandler):
     def __init__(
         self,
         inner: grpc.GenericRpcHandler,
-        gate: Authenticator,
+        gate: CallerGate,
         calls: CallsInProgress,
         codecs: Callable[[], Codecs],
         ledger: CallerLedger,
@@ -215,10 +217,10 @@ class _Guarded(grpc.GenericRpcHandler):
         except TurnwrightError as error:
             return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
         try:
-            if not caller.holds_secret:
-                self._ledger.check(caller.principal, is_stream=not found.unary_unary)
+            if not caller.is_trusted:
+                self._ledger.check(caller.name, is_stream=not found.unary_unary)
         except TurnwrightError as error:
-            return _refusal(error, method, self._calls, caller.principal)
+            return _refusal(error, method, self._calls, caller.name)
         return found
 
     def _guarded(self, handler: Handler, method: str) -> Handler:
@@ -246,9 +248,9 @@ class _Guarded(grpc.GenericRpcHandler):
 
         Raises QUEUE_FULL. Calls of open methods are counted on their connection alone.
         """
-        if isinstance(context, LocalContext) or not (opened or not current_caller().holds_secret):
+        if isinstance(context, LocalContext) or not (opened or not current_caller().is_trusted):
             return None
-        principal = "" if opened else current_caller().principal
+        principal = "" if opened else current_caller().name
         counted = await self._ledger.begin(principal, context.peer(), is_stream=is_stream)
         task = asyncio.current_task()
         assert task, "handlers run in tasks"

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 
 import grpc
 
-from turnwright_kit.auth import LocalIdentity
+from turnwright_kit.identity.gate import LocalIdentity
 from turnwright_kit.scope import Metadata
 
 # The servicer context of a call without a server of gRPC: what our guard and the handlers behind it use of gRPC's.

@@ -17,9 +17,11 @@ from turnwright_values.types import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
-from turnwright_kit.auth import OPERATOR, Caller, call_metadata, derive_token
 from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import call_lost_error, from_rpc
+from turnwright_kit.identity.caller import KINDS, Caller
+from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.own_tokens import derive_token
 from turnwright_kit.in_process import LocalChannel, LocalServers
 from turnwright_kit.message_size import RECEIVES_ALL
 from turnwright_kit.scope import current_scope
@@ -188,9 +190,9 @@ class Peer:
 
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""
-        if caller.principal == OPERATOR and caller.holds_secret:
+        if caller.is_root:
             return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
-        return (*call_metadata(derive_token(self._token, caller.tier, caller.principal)), RECEIVES_ALL)
+        return (*call_metadata(derive_token(self._token, KINDS[caller.tier], caller.name)), RECEIVES_ALL)
 
     def stream(
         self,

@@ -21,11 +21,11 @@ from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_kit.access import UndeclaredAccessError
-from turnwright_kit.auth import Authenticator
 from turnwright_kit.event_loop import report_lag
 from turnwright_kit.guard import OURS, GuardedServer
 from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
+from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.logs import get_logger
 from turnwright_kit.pages import report_readiness
@@ -272,7 +272,7 @@ class RunningServer:
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
         server = grpc.aio.server(interceptors=self._observers, options=options)
         accepted = settings.secrets_accepted if settings else ()
-        gate = Authenticator(self._secret, self.service.floor, accepted)
+        gate = CallerGate(self._secret, self.service.floor, accepted)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits

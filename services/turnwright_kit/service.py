@@ -12,10 +12,10 @@ from turnwright.settings.v1 import settings_service_pb2_grpc
 from turnwright_values.types import Tier
 
 from turnwright_core.rpc_codec import Codecs
-from turnwright_kit.auth import Authenticator
 from turnwright_kit.guard import CheckCall, GuardedServer
 from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
+from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.settings import Settings
 from turnwright_kit.settings_report import SettingsReporter
@@ -87,7 +87,7 @@ class LocalService:
 
     async def start(self) -> None:
         await self._service.start()
-        gate, health = Authenticator(self._secret, self._service.floor), Health(self._service.grpc_name)
+        gate, health = CallerGate(self._secret, self._service.floor), Health(self._service.grpc_name)
         health.set(ready=True)
         service = self._service
         guarded = GuardedServer(None, self.local, gate, self._calls, service.codecs, admits=service.admits)

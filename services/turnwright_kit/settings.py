@@ -32,10 +32,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
-from turnwright_kit.auth import check_token
 from turnwright_kit.caller_ledger import CallerLimits
 from turnwright_kit.certificates import Tls
 from turnwright_kit.home import default_home, read_or_make_token
+from turnwright_kit.identity.headers import check_token
 from turnwright_kit.telemetry import TelemetrySettings
 
 PREFIX: Final = "TURNWRIGHT_"

@@ -42,7 +42,7 @@ from contract.store.harness import (
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.packets import piece_to_pb
-from turnwright_kit.auth import call_metadata
+from turnwright_kit.identity.headers import call_metadata
 
 METADATA = call_metadata(SECRET)
 

@@ -18,16 +18,15 @@ from turnwright.provider.v1 import provider_service_pb2
 from turnwright.settings.v1 import settings_service_pb2
 from turnwright.store.v1 import store_service_pb2
 from turnwright.types.v1 import settings_pb2
-from turnwright_values.types import Tier
 
 from raw_http2 import NeverReads, varint
-from services import SECRET, running
+from services import SECRET, running, token_for
 from turnwright_core.errors import Reason
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.rpc.mounting import MOUNTED
-from turnwright_kit.auth import call_metadata, derive_token
 from turnwright_kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
 from turnwright_kit.errors import from_rpc
+from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
 from turnwright_kit.settings import Settings
@@ -56,7 +55,7 @@ HEAD = b"\xfa\xff\xff\xff\x0f"
 
 
 def token_of(principal: str) -> tuple[tuple[str, str], ...]:
-    return call_metadata(derive_token(SECRET, Tier.CLIENT, principal))
+    return call_metadata(token_for(principal))
 
 
 class Pages:

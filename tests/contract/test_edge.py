@@ -18,17 +18,16 @@ import pytest_asyncio
 from turnwright.executor.v1 import control_pb2, executor_service_pb2, executor_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2
-from turnwright_values.types import Tier
 
 from contract.store.harness import Client as StoreClient
 from edges import IDLE_S, ORIGIN, edge, edge_of_processes
-from services import SECRET, running
+from services import SECRET, running, token_for
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.errors import ANSWERED
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
-from turnwright_kit.auth import call_metadata, derive_token
 from turnwright_kit.certificates import Tls
+from turnwright_kit.identity.headers import call_metadata
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,7 +53,7 @@ def trusting(at):
 
 
 def headers(kind: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {derive_token(SECRET, Tier.CLIENT, 'web')}", "content-type": kind}
+    return {"authorization": f"Bearer {token_for('web')}", "content-type": kind}
 
 
 async def test_json_and_web_pages_are_served(served):

@@ -14,7 +14,7 @@ from turnwright.types.v1 import run_pb2
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.in_process import MESSAGES_AHEAD
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
@@ -40,7 +40,7 @@ class Probe(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.Stor
         match request.run:
             case "caller":
                 caller = current_caller()
-                return run_service_pb2.GetRunResponse(run=run_pb2.Run(run=f"{caller.principal} {caller.tier.name}"))
+                return run_service_pb2.GetRunResponse(run=run_pb2.Run(run=f"{caller.name} {caller.tier.name}"))
             case "refused":
                 raise fault(Reason.RUN_NOT_FOUND, "There is no such run.", run="refused")
             case "broken":

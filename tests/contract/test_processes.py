@@ -18,7 +18,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from turnwright_values.types import Tier
 
 from ports import free_ports
-from turnwright_kit.auth import call_metadata, derive_token
+from services import token_for
+from turnwright_kit.identity.caller import Kind
+from turnwright_kit.identity.headers import call_metadata
 
 SECRET = "process-secret"
 SERVICES = {
@@ -170,12 +172,12 @@ def test_a_call_without_a_valid_token_is_refused(service, metadata) -> None:
 
 def test_a_call_cannot_raise_the_tier_of_its_token(service) -> None:
     name, channel = service
-    token = derive_token(SECRET, Tier.MODEL, "m")
+    token = token_for("m", Kind.MODEL, secret=SECRET)
     assert call(channel, name, call_metadata(token, Tier.SYSTEM)) is grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_the_executor_and_the_assembler_have_no_business_with_a_models_token(home) -> None:
-    token = derive_token(SECRET, Tier.MODEL, "m")
+    token = token_for("m", Kind.MODEL, secret=SECRET)
     for name in ("executor", "assembler"):
         with grpc.insecure_channel(f"unix:{home}/{name}") as channel:
             assert call(channel, name, call_metadata(token)) is grpc.StatusCode.PERMISSION_DENIED

@@ -15,11 +15,10 @@ import pytest_asyncio
 from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from turnwright.executor.v1 import executor_service_pb2
-from turnwright_values.types import Tier
 
-from services import SECRET, running
+from services import running, token_for
 from turnwright_executor.rpc.mounting import MOUNTED
-from turnwright_kit.auth import call_metadata, derive_token
+from turnwright_kit.identity.headers import call_metadata
 
 REPO = Path(__file__).parents[2]
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
@@ -33,7 +32,7 @@ TOOLS = {
     "grpcurl": "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3",
     "ghz": "github.com/bojand/ghz/cmd/ghz@v0.120.0",
 }
-TOKEN = derive_token(SECRET, Tier.CLIENT, "looker")
+TOKEN = token_for("looker")
 Request = reflection_pb2.ServerReflectionRequest
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from turnwright_values.types import Tier
 
 from e2e.cli_process import Bench, serving
-from turnwright_kit.auth import derive_token
+from services import token_for
 
 DONE = '<update status="200">Done.</update>'
 SECRET = "sk-first-hidden"
@@ -105,7 +104,7 @@ def test_a_second_command_is_told_that_it_joins_the_first_one(bench) -> None:
 
 def test_a_derived_token_is_told_no_settings(joining) -> None:
     address = json.loads((joining.home / "run/stack.json").read_text())["executor"]
-    token = derive_token((joining.home / "token").read_text().strip(), Tier.CLIENT, "guest")
+    token = token_for("guest", secret=(joining.home / "token").read_text().strip())
     other = {"TURNWRIGHT_HOME": str(joining.root / "other"), "TURNWRIGHT_TOKEN": token}
     status = json.loads(joining.run("doctor", "--json", "--server", address, **other).stdout)
     names = {service["name"].removeprefix("SERVICE_NAME_") for service in status["services"]}

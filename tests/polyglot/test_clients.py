@@ -21,14 +21,12 @@ import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import model_pb2
-from turnwright_values.types import Tier
 
 from edges import ORIGIN, WAIT_S, Edge, edge
 from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB, Program, build
 from proxy import proxied
-from services import SECRET, running
+from services import SECRET, running, token_for
 from turnwright_client import Client
-from turnwright_kit.auth import derive_token
 from turnwright_kit.certificates import Tls
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
@@ -192,7 +190,7 @@ async def test_the_page_of_the_documentation_works_in_a_browser_and_survives_a_c
         "root": str(root),
         "model": "m",
         "prompt": "Say hello.",
-        "token": derive_token(SECRET, Tier.CLIENT, "web"),
+        "token": token_for("web"),
     }
 
     async def serve(route):

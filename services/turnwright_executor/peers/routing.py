@@ -36,8 +36,8 @@ from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plans import PLAN_EVENTS
 from turnwright_executor.watching.tail import FellBehindError, MovedError
-from turnwright_kit.auth import AUTHORIZATION, TIER
 from turnwright_kit.errors import from_rpc
+from turnwright_kit.identity.headers import AUTHORIZATION, TIER
 from turnwright_kit.logs import get_logger
 from turnwright_kit.message_size import RECEIVES_ALL
 from turnwright_kit.peer import Around, UnaryHandler, path_of, rpc_of

@@ -16,7 +16,7 @@ from turnwright.types.v1 import model_pb2, setting_pb2, vendor_pb2
 
 from turnwright_core import __version__
 from turnwright_core.errors import TurnwrightError
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.peer import Peer
 from turnwright_kit.settings import Settings
 from turnwright_kit.settings_report import settings_in_force
@@ -53,7 +53,7 @@ class Status:
 
     async def read(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
         """The status of this executor and the services behind it. Unreachable ones are reported, not raised."""
-        with_settings = current_caller().holds_secret
+        with_settings = current_caller().is_trusted
         services = await asyncio.gather(*(_probe(peer, with_settings=with_settings) for peer in self._peers))
         own = query_pb2.ServiceStatus(
             name=query_pb2.SERVICE_NAME_EXECUTOR,

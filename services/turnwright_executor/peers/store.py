@@ -48,7 +48,7 @@ from turnwright_executor.peers.schemes import KnownSchemes
 from turnwright_executor.peers.store_plans import StorePlans
 from turnwright_executor.ports.ledger import CreatedRun
 from turnwright_executor.ports.packets import Packet
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
@@ -84,7 +84,7 @@ class StoreLedger(StorePlans):
     async def create_run(
         self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, like_run: str, claims: bool
     ) -> CreatedRun:
-        new = queue_pb2.NewRun(principal=caller.principal, tier=int(caller.tier), like_run=like_run)  # type: ignore[arg-type]
+        new = queue_pb2.NewRun(principal=caller.name, tier=int(caller.tier), like_run=like_run)  # type: ignore[arg-type]
         if claims:
             version = self._schemes.version
             new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))

@@ -35,7 +35,7 @@ from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 
 
 class CreatedRun(Struct, frozen=True):

@@ -19,7 +19,7 @@ from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_client
 from turnwright_grammar.reply import Command
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 
 
 class ExecutorControlRpcs(Forwarding):
@@ -38,5 +38,5 @@ class ExecutorControlRpcs(Forwarding):
             projects = ProjectServiceStub(self.store.channel)
             await self.store.call(projects.SetFileConstraints, wanted, caller=caller)
         address = RunAddress(request.project, request.run)
-        call = ClientCommand(address, command, caller.principal, request.request_id, is_trusted=caller.holds_secret)
+        call = ClientCommand(address, command, caller.name, request.request_id, is_trusted=caller.is_trusted)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))

@@ -7,7 +7,7 @@ from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, fault
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_kit.auth import Caller, current_caller
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.peer import Peer
 
 

@@ -19,14 +19,13 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.types.v1 import heartbeat_pb2
-from turnwright_values.types import Tier
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.watching.hub import FEED_BACKOFF
-from turnwright_kit.auth import OPERATOR, Caller, current_caller
+from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof, current_caller
 from turnwright_kit.peer import Around, Peer, rpc_of
 
 MOUNTED: Final = tuple(resource.service for resource in FOR_CLIENTS)
@@ -123,4 +122,4 @@ def _caller_of(method: MethodDescriptor) -> Caller:
     """In whose name a call is forwarded: a change in its caller's, a read, which is counted here, in ours."""
     caller = current_caller()
     reads = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
-    return Caller(OPERATOR, caller.tier, Tier.SYSTEM) if reads else caller
+    return Caller(OPERATOR, Kind.PERSON, caller.tier, Proof.SECRET) if reads else caller

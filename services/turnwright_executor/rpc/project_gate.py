@@ -10,7 +10,7 @@ from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.rpc.mounting import MOUNTED
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 
 IsOpen = Callable[[str], Awaitable[bool]]
 
@@ -71,4 +71,4 @@ def closed_error(what: str) -> TurnwrightError:
 def is_gated() -> bool:
     """Plugins of an executor see all of its projects, as the operator does who has installed them."""
     caller = current_caller()
-    return not caller.holds_secret and caller.ceiling is not Tier.PLUGIN
+    return not caller.is_trusted and caller.highest_tier is not Tier.PLUGIN

@@ -17,7 +17,7 @@ from turnwright.types.v1 import project_pb2
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Opens, WhyUnfit
 from turnwright_executor.rpc.project_gate import closed_error, is_gated
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.peer import Around, Peer, UnaryHandler
 
 
@@ -76,7 +76,7 @@ class ProjectCalls(ProjectReads):
         is registered in the executor's own name: the store lets no derived token do it.
         """
         root = request.root
-        is_trusted = current_caller().holds_secret
+        is_trusted = current_caller().is_trusted
         if not is_trusted and PurePath(root).is_absolute():
             await self._check_root(root)
         if PurePath(root).is_absolute() and not request.force:

@@ -27,7 +27,7 @@ from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 
 NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""

@@ -13,7 +13,7 @@ from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Model,
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import QUEUED
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_of_user
 from turnwright_store.app.leases import Claimant, with_lease
@@ -156,4 +156,4 @@ def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: Ru
     """A run begins with `set run://{alias}` (RU003, RU037)."""
     write = EntryWrite(f"run://{run.run.run}", SetEntry(loop.prompt, loop_rows.shown_attributes(loop)))
     checked = check_writes(rules, caller, [write])
-    return apply_writes(tx, rules, run, checked, caller.principal, loop=loop.sequence).run
+    return apply_writes(tx, rules, run, checked, caller.name, loop=loop.sequence).run

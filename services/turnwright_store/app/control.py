@@ -30,7 +30,8 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_core.titles import check_title
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.proposals import question_error, waiting_questions
 from turnwright_store.app.registry import check_alias_free
@@ -162,11 +163,11 @@ def inject_message(
             limit=limit,
         )
     path = free_path(tx, run, f"{folder}message")
-    attributes = to_attributes_json({"tool": INJECT_TOOL, "principal": caller.principal})
+    attributes = to_attributes_json({"tool": INJECT_TOOL, "principal": caller.name})
     change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
     # Written with the store's own tier: a client may send the model a message, but not write records.
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
-    run = apply_writes(tx, rules, run, [write], caller.principal).run
+    run = apply_writes(tx, rules, run, [write], caller.name).run
     return InjectedMessage(run.run, path, cursor)
 
 

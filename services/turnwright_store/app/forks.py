@@ -11,7 +11,7 @@ from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Run, State, Tier
 
 from turnwright_core.wire.command_records import may_have_happened
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.inheritance import asked_at
@@ -66,5 +66,5 @@ def fork_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     if begun:
         tx.next_moment()
         writes = [EntryWrite(one.path, _UNDER_WAY, Tier.SYSTEM, turn=one.turn, loop=one.loop) for one in begun]
-        row = apply_writes(tx, rules, row, writes, caller.principal, is_unbounded=True).run
+        row = apply_writes(tx, rules, row, writes, caller.name, is_unbounded=True).run
     return row.run

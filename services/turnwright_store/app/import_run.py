@@ -28,7 +28,7 @@ from turnwright_core.json_items import JsonItem, JsonItems
 from turnwright_core.limits import NAME_CHARS_MAX, PATH_CHARS_MAX, PERSONA_BYTES_MAX, WRITES_MAX
 from turnwright_core.runs import COMPLETED, QUEUED
 from turnwright_core.text import cut_bytes
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.document_elements import (
     ElementError,
     SeenEntry,
@@ -421,7 +421,7 @@ class Import:
             "entry_id": entry,
             "from_rev": one.revision,
             "writer": int(one.writer),
-            "actor": self._caller.principal,
+            "actor": self._caller.name,
             "create_ms": one.update_ms or now_ms,
             "hash": hashlib.sha256(one.body.encode()).hexdigest() if one.body_size_bytes >= DIGEST_BYTES else "",
             "body_size_bytes": one.body_size_bytes - seen.appended,
@@ -473,7 +473,7 @@ class Import:
     def stage(self, tx: Transaction) -> tuple[str, int]:
         """The last transaction of a document that is staged: its name, and when it goes."""
         self._keep(tx)
-        return rows.stage_run(tx, self._owner, self._hidden, self._caller.principal)
+        return rows.stage_run(tx, self._owner, self._hidden, self._caller.name)
 
     def _free_alias(self, tx: Transaction, wanted: str) -> str:
         if asked := self._asked.run:

@@ -20,7 +20,8 @@ from turnwright_values.types import Entry, FileConstraint, Model, Run, Tier
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.control import get_spend
 from turnwright_store.app.ledger import begin_loop, check_fence

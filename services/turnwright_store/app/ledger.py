@@ -26,7 +26,8 @@ from turnwright_core.runs import (
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.run_events import new_event
@@ -80,7 +81,7 @@ def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, 
     checked = check_writes(rules, caller, [_with_turn_number(write, number) for write in new.writes])
     if not loop.first_turn:
         checked = [*_mode_switch(tx, run, loop, number), *checked]
-    run = apply_writes(tx, rules, run, checked, caller.principal, turn=number, loop=loop.sequence).run
+    run = apply_writes(tx, rules, run, checked, caller.name, turn=number, loop=loop.sequence).run
     run = bump_revision(tx, run)
     # The current settings, which the owner may not have seen yet.
     request = with_settings_of_run(new.request, run.run.settings)
@@ -191,7 +192,7 @@ def _close_turn(
     is_end = end.loop_end is not None
     if end.loop_end:
         checked += _count_end(tx, run, loop, end.loop_end)
-    run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_unbounded=is_end).run)
+    run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.name, is_unbounded=is_end).run)
     loop = replace(loop, revision=run.revision_run)
     ended = None
     if number and end.result:

@@ -39,7 +39,7 @@ from turnwright_core.plans.items import items_of
 from turnwright_core.plans.plan import PLAN_ID, Plan, delta_path, part_of, plan_path, version_path
 from turnwright_core.text import tokens_of
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.run_events import turn_of_cause
@@ -209,7 +209,7 @@ def _apply(
     """Write the change of a plan, and the event about it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
     event_entry = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
-    return apply_writes(tx, rules, run, [*checked, event_entry], by.caller.principal).run.cursor(rules.incarnation)
+    return apply_writes(tx, rules, run, [*checked, event_entry], by.caller.name).run.cursor(rules.incarnation)
 
 
 def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _LoadedPlan | None) -> int:

@@ -26,7 +26,7 @@ from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.history import run_at
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.list_entries import EntryQuery, matching_entries

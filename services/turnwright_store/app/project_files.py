@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from turnwright_values.types import Tier
 
 from turnwright_core.checks import over_limit
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.domain.names import RunRef

@@ -26,7 +26,8 @@ from turnwright_core.events import slug_of
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, may_have_happened, tool_in, wait_in, with_decision
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
@@ -88,7 +89,7 @@ def resolve_proposal(
     cursor = run.cursor(rules.incarnation)
     record = _pending(tx.connection, run, path)
     change = _apply_resolution(tx, caller, record, resolution)
-    run = write_decision(tx, rules, run, record, change, caller.principal)
+    run = write_decision(tx, rules, run, record, change, caller.name)
     return DecidedProposal(run.run, _record(tx.connection, run, path), cursor)
 
 
@@ -130,7 +131,7 @@ def _apply_resolution(tx: Transaction, caller: Caller, record: Entry, resolution
     made = Decision(
         DecisionKind.ACCEPTED if resolution.accept else DecisionKind.REJECTED,
         resolution.comment,
-        caller.principal,
+        caller.name,
         tx.now_ms,
         dict(resolution.contents),
         client_runs=resolution.client_runs,

@@ -20,7 +20,7 @@ from turnwright_values.types import Entry, Loop, RunSettings, Schedule, Tier
 from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind, event_path, event_write
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked
@@ -58,7 +58,7 @@ _NUMBERED_MAX: Final = 100
 """Events of one schedule and turn that are looked through for the latest."""
 
 _SOURCE: Final = "schedule"
-_STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
+_STORE: Final = Caller("store", Kind.SERVICE, Tier.SYSTEM)
 
 
 def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedule:
@@ -112,7 +112,7 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
             if schedule.paused:
                 why = f"its last {schedule.failures} loops failed, and the last one could not begin"
                 event = pause_event(name, schedule.failures, why)
-                write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
+                write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.name, event)
     due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
     rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop))
 
@@ -145,7 +145,7 @@ def _report_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str
         payload = {"schedule_id": name, "failures": failures}
         sentence = f"The schedule {name} is due, but {why}. It is tried again."
         event = RunEvent(Subkind.SYSTEM_NOTICE, f"{_SOURCE}:{name}", payload, sentence, f"{name}_failed")
-    write_event(tx, rules, run, _STORE.principal, event)
+    write_event(tx, rules, run, _STORE.name, event)
 
 
 def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, *, is_unread: bool) -> None:
@@ -163,15 +163,15 @@ def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Sche
         payload = {**payload, "count": count}
         event = RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, sentence, name)
         if before is None:
-            write_event(tx, rules, run, _STORE.principal, event)
+            write_event(tx, rules, run, _STORE.name, event)
         else:
             again = replace(event_write(before.turn, event), path=before.path)
-            apply_writes(tx, rules, run, [again], _STORE.principal, is_unbounded=True)
+            apply_writes(tx, rules, run, [again], _STORE.name, is_unbounded=True)
     else:
         sentence = f"The schedule {name} has ticked {schedule.fired + 1} times."
         event = RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, sentence, name)
         write = event_write(turn_of_cause(run, is_owners=False), event)
-        apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
+        apply_writes(tx, rules, run, [write], _STORE.name, is_unbounded=True)
 
 
 def _unread(tx: Transaction, run: RunRow, name: str, *, is_unread: bool) -> Entry | None:
@@ -199,7 +199,7 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) 
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
         sentence = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, sentence, schedule.schedule_id)
-        write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
+        write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.name, event)
         return None
 
 

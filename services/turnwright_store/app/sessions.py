@@ -36,7 +36,8 @@ from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT, TOKENS, WINDOW_TOKENS
 from turnwright_core.text import count_tokens
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
@@ -149,7 +150,7 @@ def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: Run
         return None
     # The branch gets its copy at an earlier moment than the rewind.
     tx.next_moment()
-    return message_edits.rewind_before_message(tx, rules, row, caller.principal, following)
+    return message_edits.rewind_before_message(tx, rules, row, caller.name, following)
 
 
 def _start_session(
@@ -159,7 +160,7 @@ def _start_session(
     content = content_of(command, command_id)
     settings, given = settings_of(command, tx, None, content.images), RunSettings()
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, given, command_id=command_id)
-    apply_writes(tx, rules, done.row, content.brought, caller.principal)
+    apply_writes(tx, rules, done.row, content.brought, caller.name)
     row = get_run(tx.connection, done.row.project, done.row.alias)
     return SubmittedCommand(_show(tx, row), done.cursor, done.loop, created=True)
 
@@ -175,7 +176,7 @@ def _message(command: pb.UserMessage, at: _Session) -> _Outcome | None:
         check_bytes("parts", content.text, COMMENT_BYTES_MAX)
         control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
         return None
-    apply_writes(at.tx, at.rules, at.row, content.brought, at.caller.principal)
+    apply_writes(at.tx, at.rules, at.row, content.brought, at.caller.name)
     return _enqueue(at, Resend(content.text, settings_of(command, at.tx, at.row, content.images)))
 
 
@@ -202,17 +203,17 @@ def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None)
 def _edit(command: pb.SessionCommand, at: _Session) -> _Outcome:
     is_queued = at.gate is Gate.QUEUE
     waiting = {one.edit.rewrite: one.edit.content for one in waiting_edits(at.tx.connection, at.row)}
-    plan = plan_edit(at.tx, at.row, at.caller.principal, command, waiting if is_queued else None)
+    plan = plan_edit(at.tx, at.row, at.caller.name, command, waiting if is_queued else None)
     if is_queued:
         return _queue_edit(command, at, plan)
-    rewound = apply_edit(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else RewindResult()
+    rewound = apply_edit(at.tx, at.rules, at.row, at.caller.name, plan.edit) if plan.edit else RewindResult()
     return _enqueue(at, plan.resend, rewound) if plan.resend else _Outcome(rewound=rewound)
 
 
 def _queue_edit(command: pb.SessionCommand, at: _Session, plan: EditPlan) -> _Outcome:
     commands.check_queue(at.tx, at.row, at.rules.loops_queued_max)
     if plan.edit:
-        origin = (kind_of(command).value, preview_of(command), at.command_id, at.caller.principal)
+        origin = (kind_of(command).value, preview_of(command), at.command_id, at.caller.name)
         add_waiting(at.tx, at.rules, at.row, plan.edit, origin, brings_loop=plan.resend is not None)
     return _enqueue(at, plan.resend) if plan.resend else _Outcome(queued=plan.edit is not None)
 
@@ -299,7 +300,7 @@ def _set_draft(command: pb.SetDraft, at: _Session) -> None:
         change = SetEntry(command.text, usage, Visibility.ARCHIVED, state=State.RESOLVED)
     elif DRAFT not in find_entry_rows(at.tx.connection, at.row.id, [DRAFT]):
         return
-    apply_writes(at.tx, at.rules, at.row, [EntryWrite(DRAFT, change, Tier.SYSTEM)], at.caller.principal)
+    apply_writes(at.tx, at.rules, at.row, [EntryWrite(DRAFT, change, Tier.SYSTEM)], at.caller.name)
 
 
 def _draft_usage(at: _Session, text: str) -> dict[str, int]:

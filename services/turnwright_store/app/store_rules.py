@@ -29,7 +29,8 @@ from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.schemes import BY_NAME, Scheme
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import decode_page_token, page_of

@@ -41,7 +41,7 @@ from turnwright_core.streams import (
 )
 from turnwright_core.text import slugify
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
 from turnwright_store.app.run_events import free_path, write_event
@@ -84,9 +84,9 @@ def open_stream(
     numbers = _check_opening(rules, request)
     run = get_run_head(tx.connection, request.project, request.run)
     path = free_path(tx, run, f"log://turn_{run.turn}/{request.tool}/{slugify(request.target) or 'stream'}")
-    writes = [_record_write(path, request, caller.principal, numbers)]
-    writes += [_channel_write(path, number, request.target, caller.principal) for number in numbers]
-    run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
+    writes = [_record_write(path, request, caller.name, numbers)]
+    writes += [_channel_write(path, number, request.target, caller.name) for number in numbers]
+    run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.name).run
     return path, [StreamChannel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
 
 
@@ -135,14 +135,14 @@ def append_stream(
     _check_number(piece.channel)
     run = get_run_head(tx.connection, piece.project, piece.run)
     record = _record(tx, run, piece.path)
-    _check_is_producer(record, caller.principal)
+    _check_is_producer(record, caller.name)
     path = channel_path(piece.path, piece.channel)
     if find_entry_row(tx.connection, run.id, path):
         offset = piece.offset if piece.HasField("offset") else None
         write = EntryWrite(path, AppendEntry(piece.text, offset), Tier.PLUGIN)
     else:
         write = _new_channel(tx, caller, run, record, piece)
-    run = apply_writes(tx, rules, run, check_writes(rules, caller, [write]), caller.principal).run
+    run = apply_writes(tx, rules, run, check_writes(rules, caller, [write]), caller.name).run
     shown = find_entry_row(tx.connection, run.id, path)
     assert shown, "it was written"
     return _channel(shown), run
@@ -160,7 +160,7 @@ def _new_channel(
         message = f"StreamChannel {piece.channel} of {piece.path} has nothing yet: append from 0."
         raise fault(Reason.REVISION_CONFLICT, message, path=piece.path, expected=piece.offset, actual=0)
     target = str(record.attributes.get("target", ""))
-    return _channel_write(piece.path, piece.channel, target, caller.principal, piece.text)
+    return _channel_write(piece.path, piece.channel, target, caller.name, piece.text)
 
 
 def _record(tx: Transaction, run: RunHead, path: str) -> Entry:
@@ -241,10 +241,10 @@ def end_channels(
     writes = [_channel_end(channel, state, outcome) for channel in still_open]
     if PRODUCER in record.attributes:
         writes.append(_final_record_write(record, channels, ending, *_record_result(state, outcome)))
-    run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
+    run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.name).run
     if PRODUCER in record.attributes:
         # The exit code of a process must not be lost because the run is full.
-        run = write_event(tx, rules, run, caller.principal, _end_event(record, channels, ending, outcome))
+        run = write_event(tx, rules, run, caller.name, _end_event(record, channels, ending, outcome))
     return [StreamChannel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
@@ -327,7 +327,7 @@ def _size(channel: StreamChannel) -> str:
 PAGE: Final = 100
 """Silent channels to find at a time."""
 
-_STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
+_STORE: Final = Caller("store", Kind.SERVICE, Tier.SYSTEM)
 _LOST: Final = "its producer is gone"
 
 Silent = tuple[str, str, str]
@@ -391,9 +391,9 @@ def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, ends_cha
     channel = record_of_channel(path) if ends_channel else None
     record = find_entry(tx.connection, run, channel[0], bodies=False) if channel else None
     if record is not None:
-        ending = StreamEnding(record.path, StreamEnd.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
+        ending = StreamEnding(record.path, StreamEnd.CANCELLED, _STORE.name, reason=_LOST, outcome=PRODUCER_LOST)
         end_channels(tx, rules, _STORE, run, record, ending)
         return
     # Written with the store's own tier, whatever the scheme allows others.
     write = EntryWrite(path, SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST), Tier.SYSTEM)
-    apply_writes(tx, rules, run, [write], _STORE.principal)
+    apply_writes(tx, rules, run, [write], _STORE.name)

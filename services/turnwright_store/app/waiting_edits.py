@@ -21,7 +21,7 @@ from turnwright_core.events import RunEvent, Subkind
 from turnwright_core.runs import ABORTED, QUEUED
 from turnwright_core.session_queue import EDIT_SCHEME, QUEUE_LISTED_MAX, QueuedEdit, merge_queue, queued_loop
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import Edit, apply_edit
@@ -159,7 +159,7 @@ def cancel_command(
 
 def _is(edit: WaitingEdit, command_id: str, loop: int, caller: Caller) -> bool:
     if command_id:
-        return edit.queued.command_id == command_id and edit.queued.principal == caller.principal
+        return edit.queued.command_id == command_id and edit.queued.principal == caller.name
     return bool(loop) and edit.queued.loop == loop
 
 

@@ -11,7 +11,7 @@ from turnwright_values.store import EntryWrite, WriteEntriesRequest, WriteEntrie
 from turnwright_values.types import RunSettings
 
 from turnwright_core.checks import check_count, invalid
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import commands, control
 from turnwright_store.app.apply_writes import WriteResult, apply_writes
 from turnwright_store.app.commit_delta import publish
@@ -79,7 +79,7 @@ def _write(
         check_fence(run, call.epoch)
     if call.packet is not None:
         record_packet(tx, run, call.packet)
-    written = apply_writes(tx, rules, run, checked, caller.principal)
+    written = apply_writes(tx, rules, run, checked, caller.name)
     if not call.run_status:
         return written
     return replace(written, run=set_status(tx, get_run(tx.connection, call.project, call.run), call.run_status))

@@ -19,7 +19,7 @@ from turnwright_values.types import Budget, LoopSettings, Mode, State
 from turnwright_core.checks import invalid
 from turnwright_core.limits import SPAN_S_MAX
 from turnwright_core.text import scheme_of
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.write_rules import (
     check_attributes,

@@ -38,7 +38,7 @@ from turnwright_core.limits import (
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import scheme_of
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.names import records_prefix
 from turnwright_store.domain.store_rules import StoreRules

@@ -22,7 +22,8 @@ from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb
-from turnwright_kit.auth import Caller, check_deployment, check_min_tier, current_caller
+from turnwright_kit.auth import check_deployment, check_min_tier
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.store_rules import with_schemes
 from turnwright_store.app.watches import Watch, Watches
@@ -104,7 +105,7 @@ class Calls:
         if not (request_id := getattr(request, id_field, "")):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks)
         check_words(id_field, request_id, NAME_CHARS_MAX)
-        key = RequestKey(getattr(request, "project", ""), caller.principal, method, request_id)
+        key = RequestKey(getattr(request, "project", ""), caller.name, method, request_id)
         asked = _without_owner_fields(request)
         return await self._database.write(
             lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),

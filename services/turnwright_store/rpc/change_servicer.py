@@ -14,7 +14,8 @@ from turnwright_core.entries import EntryChange
 from turnwright_core.errors import InvalidError, MissingError
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.codec import known
-from turnwright_kit.auth import Caller, check_min_tier, current_caller
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import primitives
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.primitives import ChangePlan, PatternChange

@@ -11,7 +11,8 @@ from turnwright.documents.v1 import document_service_pb2_grpc
 from turnwright_values.types import Tier
 
 from turnwright_core.wire.runs import run_to_pb
-from turnwright_kit.auth import Caller, check_min_tier, current_caller
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app.export_run import Export
 from turnwright_store.app.import_run import Import
 from turnwright_store.app.registry import with_origin

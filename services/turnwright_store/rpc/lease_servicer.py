@@ -15,7 +15,8 @@ from turnwright_core.checks import check_count
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
 from turnwright_core.wire.times import span_from_pb, span_to_pb
-from turnwright_kit.auth import Caller, check_min_tier, current_caller
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.store_rules import newer_schemes

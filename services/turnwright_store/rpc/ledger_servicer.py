@@ -23,7 +23,8 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb, title_call_from_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
-from turnwright_kit.auth import Caller, check_min_tier, current_caller
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import KINDS, Caller, current_caller
 from turnwright_store.app import commands, control, leases, ledger
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.app.store_rules import newer_schemes
@@ -57,8 +58,8 @@ def _principal_of(new: queue_pb2.NewRun) -> Caller:
     """Whom an executor acts for."""
     check_min_tier(current_caller(), Tier.SYSTEM, "`new` of a queued loop")
     try:
-        return Caller(new.principal, Tier(new.tier), Tier(new.tier))
-    except ValueError:
+        return Caller(new.principal, KINDS[Tier(new.tier)], Tier(new.tier))
+    except (KeyError, ValueError):
         raise invalid("new.tier", f"{new.tier} is not a tier.") from None
 
 

@@ -7,7 +7,7 @@ from turnwright.models.v1 import model_service_pb2 as pb
 from turnwright.models.v1 import model_service_pb2_grpc
 
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import registry
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, mutation, query, registry_locks

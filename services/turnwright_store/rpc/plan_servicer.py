@@ -15,7 +15,8 @@ from turnwright_core.wire.codec import known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_kit.auth import check_min_tier
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
 from turnwright_store.app.watch_plans import PlansChange, PlansWatch, watch_plans

@@ -10,7 +10,7 @@ from turnwright_values.types import Assembly
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import registry, store_rules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, mutation, project_locks, query, registry_locks

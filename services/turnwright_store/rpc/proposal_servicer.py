@@ -12,7 +12,7 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.proposals import decision_to_pb, proposal_to_pb, proposed_contents
 from turnwright_core.wire.times import time_to_pb
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import proposals
 from turnwright_store.app.inbox import (
     ClosedProposal,

@@ -16,7 +16,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.app.run_details import get_run_details
 from turnwright_store.app.session_commands import patch_of

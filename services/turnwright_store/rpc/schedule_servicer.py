@@ -9,7 +9,7 @@ from turnwright.types.v1 import schedule_pb2
 from turnwright_values.types import Schedule
 
 from turnwright_core.wire.codec import codec
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import schedules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks

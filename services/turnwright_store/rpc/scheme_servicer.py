@@ -11,7 +11,7 @@ from turnwright.schemes.v1 import scheme_service_pb2_grpc
 from turnwright_values.store import Durability
 
 from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
-from turnwright_kit.auth import current_caller
+from turnwright_kit.identity.caller import current_caller
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.rpc.calls import Calls, Fields, query

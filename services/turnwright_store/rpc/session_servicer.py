@@ -13,7 +13,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.session_queue import queued_command_to_pb
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import sessions, waiting_edits
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.ports import Transaction
@@ -63,7 +63,7 @@ class SessionServicer(Calls, session_service_pb2_grpc.SessionServiceServicer):
         loop = request.loop
         if request.command_id:
             # A command that became a loop is known by the answer that it got.
-            key = RequestKey(request.project, caller.principal, "SubmitCommand", request.command_id)
+            key = RequestKey(request.project, caller.name, "SubmitCommand", request.command_id)
             stored = find_answer(tx.connection, key)
             loop = pb.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
         run = waiting_edits.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
 from turnwright.streams.v1 import stream_service_pb2 as pb
 from turnwright.streams.v1 import stream_service_pb2_grpc
 from turnwright.types.v1 import stream_pb2
@@ -13,7 +14,7 @@ from turnwright_values.types import StreamChannel, StreamEnd, Tier
 from turnwright_core.checks import invalid
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_to_pb
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import streams
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
@@ -48,7 +49,7 @@ class StreamServicer(Calls, stream_service_pb2_grpc.StreamServiceServicer):
 
 def _producer(caller: Caller) -> Caller:
     """A client writes its streams as plugins do (C32)."""
-    return Caller(caller.principal, max(caller.tier, Tier.PLUGIN), max(caller.ceiling, Tier.PLUGIN))
+    return structs.replace(caller, tier=max(caller.tier, Tier.PLUGIN))
 
 
 def _ending(request: pb.EndStreamRequest, caller: Caller) -> streams.StreamEnding:
@@ -57,7 +58,7 @@ def _ending(request: pb.EndStreamRequest, caller: Caller) -> streams.StreamEndin
     return streams.StreamEnding(
         request.path,
         StreamEnd(request.end),
-        caller.principal,
+        caller.name,
         request.exit_code if request.HasField("exit_code") else None,
         request.duration.seconds + request.duration.nanos / 1e9 if request.HasField("duration") else None,
         request.reason,

@@ -13,7 +13,7 @@ from turnwright_values.types import Cursor, State, Tier, Visibility
 
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
-from turnwright_kit.auth import call_metadata
+from turnwright_kit.identity.headers import call_metadata
 
 INSTRUCTIONS = "instructions://system"
 TOOLS = {"persona": None, "tools": ["get", "set"], "tool_docs": {"get": "## get", "set": "## set"}}

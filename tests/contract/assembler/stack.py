@@ -15,7 +15,7 @@ from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb
-from turnwright_kit.auth import call_metadata
+from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
 

@@ -9,15 +9,16 @@ from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import view_pb2
 from turnwright.types.v1.packet_pb2 import PACKET_ROLE_SYSTEM, PACKET_ROLE_USER
 from turnwright_values.store import SetEntry
-from turnwright_values.types import Tier, Visibility
+from turnwright_values.types import Visibility
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, start_assembler
+from services import token_for
 from turnwright_core.delta_encoding import decode
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
-from turnwright_kit.auth import derive_token
 from turnwright_kit.errors import from_rpc
+from turnwright_kit.identity.caller import Kind
 from turnwright_kit.server import RunningServer
 from unit.assembler.entries import entry
 from unit.assembler.packet_reader import names, paths, section
@@ -196,7 +197,7 @@ async def test_no_call_goes_unauthenticated(tmp_path, store, client, token):
 
 @pytest.mark.asyncio
 async def test_it_answers_the_services_of_its_deployment_only(tmp_path, store, client):
-    guest = Client(f"unix:{tmp_path}/assembler.sock", derive_token(SECRET, Tier.PLUGIN, "ada"))
+    guest = Client(f"unix:{tmp_path}/assembler.sock", token_for("ada", Kind.PLUGIN, secret=SECRET))
     error = await refusal(guest.assemble())
     assert (error.code(), store.requests) == (grpc.StatusCode.PERMISSION_DENIED, [])
     await guest.channel.close()

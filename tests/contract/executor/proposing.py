@@ -17,11 +17,10 @@ from turnwright.types.v1 import command_record_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Tier
 
-from services import SECRET
+from services import SECRET, token_for
 from turnwright_client import Client
 from turnwright_core.errors import PreconditionError
 from turnwright_core.wire.entries import write_to_pb
-from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer
 
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
@@ -35,7 +34,7 @@ QUESTION = "log://turn_1/ask_user/Which_database%3F"
 @contextlib.asynccontextmanager
 async def person(services, name: str):
     """A client with a token of its own."""
-    async with Client.connect(services.addresses["executor"], derive_token(SECRET, Tier.CLIENT, name)) as client:
+    async with Client.connect(services.addresses["executor"], token_for(name)) as client:
         yield client
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
-from turnwright_values.types import Tier
 
-from services import SECRET, running
+from services import SECRET, running, token_for
 from sse_server import Answer, delta, events
 from turnwright_client import Client
 from turnwright_client.client import loop_in
@@ -18,7 +17,6 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
-from turnwright_kit.auth import derive_token
 from turnwright_kit.server import RunningServer
 
 DONE = '<update status="200">All is done.</update>'
@@ -86,7 +84,7 @@ async def two_executors(root, *, advertised: str = "", **second: Any):
         )  # fmt: skip
         server = RunningServer(build_executor(settings, SECRET), at, SECRET, 1.0)
         await server.start()
-        async with Client.connect(at, derive_token(SECRET, Tier.CLIENT, "alice")) as other:
+        async with Client.connect(at, token_for("alice")) as other:
             yield services, other, seen
         await server.stop()
 

@@ -14,9 +14,9 @@ from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
 from turnwright_values.types import Tier
 
-from services import SECRET, running
+from services import SECRET, running, token_for
 from turnwright_core.errors import ExhaustedError, ExistsError, Reason, UnavailableError
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import Kind
 from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -226,7 +226,7 @@ async def test_the_command_of_a_client_that_goes_away_ends_and_its_record_says_s
 async def test_a_plugin_writes_to_the_store_itself_and_no_tool_hears_of_it(services) -> None:
     # RU127
     await worked(services)
-    token = derive_token(SECRET, Tier.PLUGIN, "indexer")
+    token = token_for("indexer", Kind.PLUGIN)
     peer = Peer("store", services.addresses["store"], token, 5.0)
     write = write_pb2.EntryWrite(path="known://fact", set=write_pb2.SetEntry(body="Written."), writer=Tier.PLUGIN)
     request = ledger_pb2.WriteEntriesRequest(project=services.project, run="r", writes=[write])

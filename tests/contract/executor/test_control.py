@@ -12,11 +12,11 @@ from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
 from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_ADD as ADD
 from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_IGNORE as IGNORE
 from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_READONLY as READONLY
-from turnwright_values.types import SessionState, Tier
+from turnwright_values.types import SessionState
 
 from contract.executor.proposing import Another, waiting
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
-from services import SECRET
+from services import token_for
 from turnwright_client import Client
 from turnwright_client.control import check_version
 from turnwright_core import __version__
@@ -29,7 +29,7 @@ from turnwright_core.errors import (
     Reason,
     TurnwrightError,
 )
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import Kind
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES
@@ -491,7 +491,7 @@ async def test_a_project_is_registered_under_the_wanted_name(services) -> None:
 
 async def test_a_model_cannot_steer(services) -> None:
     await worked(services)
-    token = derive_token(SECRET, Tier.MODEL, "m")
+    token = token_for("m", Kind.MODEL)
     async with Client.connect(services.addresses["executor"], token) as model:
         for call in (
             model.inject_message(services.project, "r", "x"),

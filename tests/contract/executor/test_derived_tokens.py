@@ -20,12 +20,12 @@ from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier
 
 from contract.executor.test_surfaces import sent
-from services import SECRET, running
+from services import SECRET, running, token_for
 from turnwright_client import Client
 from turnwright_core.errors import MissingError, PreconditionError, Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.rpc.mounting import MOUNTED
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import KINDS
 from turnwright_kit.peer import Peer, rpc_of
 
 pytestmark = pytest.mark.asyncio
@@ -39,14 +39,14 @@ HELLO = message_pb2.Message(role=message_pb2.ROLE_USER, parts=[message_pb2.Part(
 @contextlib.asynccontextmanager
 async def guest(services, tier: Tier = Tier.CLIENT):
     """A client with a derived token."""
-    async with Client.connect(services.addresses["executor"], derive_token(SECRET, tier, "guest")) as client:
+    async with Client.connect(services.addresses["executor"], token_for("guest", KINDS[tier])) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
 async def direct(services, service: str, stub, tier: Tier = Tier.CLIENT):
     """A service behind the executor, as somebody with a derived token calls it."""
-    peer = Peer(service, services.addresses[service], derive_token(SECRET, tier, "guest"), 10.0)
+    peer = Peer(service, services.addresses[service], token_for("guest", KINDS[tier]), 10.0)
     try:
         yield peer, stub(peer.channel)
     finally:

@@ -8,12 +8,11 @@ import json
 import pytest
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
-from turnwright_values.types import Tier
 
-from services import SECRET, Services, running
+from services import Services, running, token_for
 from sse_server import SseServer, error
 from strict_vendors import STRICT, Reply, serving
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import Kind
 from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -25,7 +24,7 @@ KNOWLEDGE = "log://turn_1/knowledge"
 
 async def indexed(services: Services, words: str) -> list[entry_pb2.SearchHit]:
     """What a search finds, once it finds something: the index follows writes."""
-    peer = Peer("store", services.addresses["store"], derive_token(SECRET, Tier.SYSTEM, "tests"), 10.0)
+    peer = Peer("store", services.addresses["store"], token_for("tests", Kind.SERVICE), 10.0)
     stub = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
     try:
         async with asyncio.timeout(60):

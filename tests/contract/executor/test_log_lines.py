@@ -8,20 +8,18 @@ import grpc
 import pytest
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
-from turnwright_values.types import Tier
 
 from log_lines import logged
-from services import SECRET, running
+from services import SECRET, running, token_for
 from turnwright_client import Client
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit import guarded_call
-from turnwright_kit.auth import derive_token
 
 pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">Done.</update>'
 GET_RUN = "turnwright.runs.v1.RunService/GetRun"
-ANN = derive_token(SECRET, Tier.CLIENT, "ann")
+ANN = token_for("ann")
 NAMES = ("method", "code", "principal", "run", "reason")
 
 

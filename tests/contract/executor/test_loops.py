@@ -13,15 +13,13 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
-from turnwright_values.types import Tier
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
-from services import SECRET, running
+from services import SECRET, running, token_for
 from sse_server import SseServer, chat
 from turnwright_client.client import Client
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
 from turnwright_core.packet_digest import packet_digest
-from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer
 
 pytestmark = ON_A_SHARED_STACK
@@ -392,7 +390,7 @@ async def test_a_client_draws_a_timeline_of_turns_and_reads_what_the_model_was_s
     # RU197: a token of a client is shown no more by it than by the entries of the packet
     services.script(f"{NOTE}{GO_ON}", DONE)
     await services.until(await services.act())
-    async with Client.connect(services.client.address, derive_token(SECRET, Tier.CLIENT, "ann")) as client:
+    async with Client.connect(services.client.address, token_for("ann")) as client:
         turns = [turn async for turn in client.list_turns(services.project, "r")]
         assert turns == list((await client.get_run(services.project, "r", turns_max=3)).turns)
         assert [turn.number async for turn in client.list_turns(services.project, "r", [1, 2])] == [1, 2]

@@ -9,10 +9,11 @@ import pytest_asyncio
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright_values.types import Tier
 
+from services import token_for
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.watches import OpenWatches
-from turnwright_kit.auth import current_caller, derive_token
+from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
@@ -57,7 +58,7 @@ async def stack(tmp_path):
     )
     to_store = Peer("store", behind.address, SECRET, 10.0)
     front = await served("executor", lambda server: server.add_generic_rpc_handlers(mounts(to_store, {}, watches)))
-    client = Peer("executor", front.address, derive_token(SECRET, Tier.CLIENT, "ann"), 10.0)
+    client = Peer("executor", front.address, token_for("ann", secret=SECRET), 10.0)
     yield store, watches, client
     for one in (client, to_store):
         await one.close()
@@ -78,7 +79,7 @@ async def test_the_store_hears_at_which_tier_is_asked_and_until_when(stack):
             assert [part.text async for part in parts] == ["a", "b"]
     assert [request for request, _, _ in store.calls] == [REQUEST] * 2
     # At the client's tier, but in the executor's name, which has counted the call.
-    assert {(caller.principal, caller.tier, caller.holds_secret) for _, caller, _ in store.calls} == {
+    assert {(caller.name, caller.tier, caller.is_trusted) for _, caller, _ in store.calls} == {
         ("operator", Tier.CLIENT, True)
     }
     (_, _, without), (_, _, left_s) = store.calls

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
-from turnwright_values.types import Tier
 
 from needs import needs
-from services import SECRET
-from turnwright_kit.auth import derive_token
+from services import token_for
 
 REPO = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("plan_watcher.js")
@@ -35,7 +33,7 @@ pytestmark = [
 @contextlib.asynccontextmanager
 async def node(services, form: str):
     """Reads the next line of a watcher in Node."""
-    token = derive_token(SECRET, Tier.CLIENT, "node")
+    token = token_for("node")
     process = await create_subprocess_exec(
         NODE or "", str(SCRIPT), services.addresses["executor"], services.project, "r", form,
         cwd=REPO, env={**os.environ, "TOKEN": token}, stdout=PIPE,

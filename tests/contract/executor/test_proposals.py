@@ -8,7 +8,6 @@ import json
 import pytest
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2
-from turnwright_values.types import Tier
 
 from contract.executor.proposing import (
     ASK,
@@ -21,9 +20,9 @@ from contract.executor.proposing import (
     waiting,
 )
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
-from services import SECRET
+from services import token_for
 from turnwright_core.errors import DeniedError, InvalidError, PreconditionError, Reason, TurnwrightError
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import Kind
 from turnwright_kit.peer import Peer
 
 pytestmark = ON_A_SHARED_STACK
@@ -95,7 +94,7 @@ async def test_a_repeated_decision_has_the_first_answer(services):
 async def test_the_model_itself_decides_nothing(services):
     # RU120
     await waiting(services, f"{SET}{GO_ON}", DONE)
-    model = Peer("executor", services.addresses["executor"], derive_token(SECRET, Tier.MODEL, "m"), 10.0)
+    model = Peer("executor", services.addresses["executor"], token_for("m", Kind.MODEL), 10.0)
     request = proposal_service_pb2.ResolveProposalRequest(project=services.project, run="r", path=PROPOSAL)
     request.accept.SetInParent()
     stub = proposal_service_pb2_grpc.ProposalServiceStub(model.channel)

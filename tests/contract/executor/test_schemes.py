@@ -17,9 +17,9 @@ from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
 from contract.store.harness import scheme_of
-from services import SECRET, running
+from services import running, token_for
 from turnwright_core.wire.entries import write_to_pb
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import Kind
 from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -35,7 +35,7 @@ SECTION = re.compile(r"^<(summary|visible|log|unknowns)>\n(.*?)\n</\1>$", re.DOT
 @contextlib.asynccontextmanager
 async def plugin(services):
     """The store, as a plugin with a token of its own calls it."""
-    peer = Peer("store", services.addresses["store"], derive_token(SECRET, Tier.PLUGIN, "wiki"), 10.0)
+    peer = Peer("store", services.addresses["store"], token_for("wiki", Kind.PLUGIN), 10.0)
     try:
         yield peer
     finally:

@@ -11,13 +11,11 @@ import pytest
 from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import entry_pb2
 from turnwright.types.v1.stream_pb2 import STREAM_END_ABORTED, STREAM_END_CANCELLED
-from turnwright_values.types import Tier
 
 from living import is_alive
-from services import SECRET, running
+from services import running, token_for
 from turnwright_client import Client, RunView
 from turnwright_core.errors import InvalidError, PreconditionError, Reason
-from turnwright_kit.auth import derive_token
 
 pytestmark = pytest.mark.asyncio
 
@@ -257,7 +255,7 @@ async def test_a_producer_whose_stream_is_cancelled_is_told_at_its_next_call(ser
     await ready_run(services)
     client, where = services.client, (services.project, "r")
     stream = await client.open_stream(*where, "env", "tail -f log")
-    token = derive_token(SECRET, Tier.CLIENT, "another")
+    token = token_for("another")
     async with Client.connect(client.address, token) as another:
         with pytest.raises(PreconditionError) as foreign:
             await another.append_stream(*where, stream.path, 1, "x")

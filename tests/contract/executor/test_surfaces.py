@@ -27,12 +27,12 @@ from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Tier
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
-from services import SECRET
+from services import token_for
 from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.rpc.mounting import MOUNTED
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import KINDS
 from turnwright_kit.peer import Peer, rpc_of
 
 pytestmark = ON_A_SHARED_STACK
@@ -72,7 +72,7 @@ def shared_settings(shared_root):
 @contextlib.asynccontextmanager
 async def calling(services, tier: Tier, server: str = "executor", stub=executor_service_pb2_grpc.ExecutorServiceStub):
     """A service as a caller with a token of a tier calls it."""
-    peer = Peer(server, services.addresses[server], derive_token(SECRET, tier, "someone"), 10.0)
+    peer = Peer(server, services.addresses[server], token_for("someone", KINDS[tier]), 10.0)
     try:
         yield peer, stub(peer.channel)
     finally:
@@ -122,7 +122,7 @@ async def only(services, pattern: str, run: str = "r") -> entry_pb2.Entry:
 
 async def by_call(services, tool: str, tier: Tier) -> entry_pb2.Entry:
     """The record of a command that a client or a plugin called."""
-    token = derive_token(SECRET, tier, "someone")
+    token = token_for("someone", KINDS[tier])
     async with Client.connect(services.addresses["executor"], token) as client:
         return await client.call_tool(services.project, "r", tool, *COMMANDS[tool])
 

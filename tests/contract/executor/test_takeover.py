@@ -9,19 +9,17 @@ import pytest_asyncio
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
-from turnwright_values.types import Tier
 
 from contract.executor.replicas import DONE, Watcher, begun, eventually, talking, two_executors, watched
 from contract.store.harness import Client as StoreClient
 from crash.stack import ENDURING, Stack, insisted
-from services import SECRET
+from services import SECRET, token_for
 from sse_server import chat
 from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.peers.routing import FORWARDED
-from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer
 from turnwright_store.config import StoreSettings
 
@@ -51,7 +49,7 @@ async def test_a_watch_through_any_executor_has_the_owners_deltas_and_numbers(tm
     numbered = [event.SerializeToString() for event in here if event.cursor.seq > first]
     assert [event.SerializeToString() for event in there if event.cursor.seq > first] == numbered
     forwarded = next(metadata for metadata in seen.of("WatchRun") if FORWARDED in metadata)
-    assert forwarded["authorization"] == f"Bearer {derive_token(SECRET, Tier.CLIENT, 'alice')}"
+    assert forwarded["authorization"] == f"Bearer {token_for('alice')}"
     assert (forwarded["turnwright-tier"], forwarded["turnwright-forwarded"]) == ("client", "1")
 
 

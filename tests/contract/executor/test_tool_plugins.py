@@ -9,8 +9,8 @@ import pytest
 from turnwright.types.v1 import command_record_pb2
 from turnwright_values.types import Tier
 
-from services import running
-from turnwright_kit.auth import derive_token
+from services import running, token_for
+from turnwright_kit.identity.caller import KINDS
 from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
@@ -289,7 +289,7 @@ async def test_a_client_calls_it_like_any_other(plugin, tmp_path, tier) -> None:
     async with running(tmp_path, tools=plugin("weather_called", WEATHER)) as services:
         services.script(DONE)
         await services.until(await services.act())
-        token = derive_token("services-secret", tier, "someone")
+        token = token_for("someone", KINDS[tier])
         async with type(services.client).connect(services.addresses["executor"], token) as client:
             record = await client.call_tool(services.project, "r", "weather", {"city": "Bern"}, "")
         assert (record.status, record.path.split("/")[3:], record.body) == (200, ["weather", "Bern"], "Sun in Bern")

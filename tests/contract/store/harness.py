@@ -19,9 +19,10 @@ from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, 
 from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
+from services import token_for
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_core.wire.resources import RESOURCES
-from turnwright_kit.auth import derive_token
+from turnwright_kit.identity.caller import KINDS
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_store.config import StoreSettings
@@ -102,7 +103,7 @@ def request_of(rpc: str, fields: dict[str, Any]) -> Any:
 
 def as_tier(address: str, tier: Tier, principal: str = "alice") -> Client:
     """A client whose token allows this tier at most."""
-    return Client(address, derive_token(SECRET, tier, principal))
+    return Client(address, token_for(principal, KINDS[tier], secret=SECRET))
 
 
 def set_(path: str, body: str | None = None, attributes: str | None = None, **more: Any) -> write_pb2.EntryWrite:

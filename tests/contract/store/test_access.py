@@ -7,9 +7,9 @@ from turnwright.types.v1 import plan_pb2
 from turnwright_values.types import Tier
 
 from contract.store.harness import POSTGRESQL_IN_SOAK, SECRET, Client, as_tier, set_
+from services import token_for
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.schemes import scheme_from_pb
-from turnwright_kit.auth import derive_token
 
 pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
 
@@ -28,14 +28,14 @@ async def test_a_call_without_a_valid_token_is_refused(server):
 
 
 async def test_a_derived_token_cannot_ask_for_a_higher_tier(server):
-    forged = Client(server.address, derive_token(SECRET, Tier.CLIENT, "alice"), tier=Tier.SYSTEM)
+    forged = Client(server.address, token_for("alice", secret=SECRET), tier=Tier.SYSTEM)
     error = await reason_of(forged.call("ListModels"))
     assert (error.reason, error.metadata) == (Reason.TIER_FORBIDDEN, {"tier": "system", "ceiling": "client"})
     await forged.close()
 
 
 async def test_a_token_with_an_altered_tier_is_refused(server):
-    token = derive_token(SECRET, Tier.CLIENT, "alice").replace("client", "system")
+    token = token_for("alice", secret=SECRET).replace("client", "system")
     forged = Client(server.address, token)
     assert (await reason_of(forged.call("ListModels"))).reason is Reason.UNAUTHENTICATED
     await forged.close()

@@ -106,12 +106,12 @@ def test_a_home_that_cannot_be_made_is_reported_plainly(tmp_path) -> None:
 def test_a_token_is_derived_from_the_deployments_own(tmp_path) -> None:
     from turnwright_values.types import Tier
 
-    from turnwright_kit.auth import authenticate
+    from turnwright_kit.identity.own_tokens import authenticate
 
     done = turnwright("token", "--tier", "client", "--principal", "ci", home=tmp_path)
 
     caller = authenticate(done.stdout.decode().strip(), (tmp_path / "token").read_text().strip())
-    assert (done.returncode, caller.principal, caller.tier) == (0, "ci", Tier.CLIENT)
+    assert (done.returncode, caller.name, caller.tier) == (0, "ci", Tier.CLIENT)
 
 
 def commands(group: click.Group) -> list[WorkCommand]:

@@ -12,28 +12,30 @@ from hypothesis import strategies as st
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_kit.auth import Authenticator, Caller, LocalIdentity, authenticate, derive_token
 from turnwright_kit.home import read_or_make_token
+from turnwright_kit.identity.caller import KINDS, Caller, Kind, Proof
+from turnwright_kit.identity.gate import CallerGate, LocalIdentity
+from turnwright_kit.identity.own_tokens import authenticate, derive_token
 
 SECRET = "s3cret"
 
 
 def test_the_secret_itself_is_the_operators_token() -> None:
-    assert authenticate(SECRET, SECRET) == Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
+    assert authenticate(SECRET, SECRET) == Caller("operator", Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
 
 
 @pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT, Tier.PLUGIN])
 def test_a_derived_token_stands_for_its_tier_and_principal(tier) -> None:
-    assert authenticate(derive_token(SECRET, tier, "ci"), SECRET) == Caller("ci", tier, tier)
+    assert authenticate(derive_token(SECRET, KINDS[tier], "ci"), SECRET) == Caller("ci", KINDS[tier], tier)
 
 
 @pytest.mark.parametrize(("old", "new"), [("client", "system"), ("client", "plugin"), ("ci", "root")])
 def test_an_altered_token_is_refused(old, new) -> None:
-    assert authenticate(derive_token(SECRET, Tier.CLIENT, "ci").replace(old, new, 1), SECRET) is None
+    assert authenticate(derive_token(SECRET, Kind.PERSON, "ci").replace(old, new, 1), SECRET) is None
 
 
 def test_a_token_of_another_deployment_is_refused() -> None:
-    assert authenticate(derive_token("another", Tier.CLIENT, "ci"), SECRET) is None
+    assert authenticate(derive_token("another", Kind.PERSON, "ci"), SECRET) is None
 
 
 @given(st.text())
@@ -53,18 +55,18 @@ def test_no_text_but_the_secret_is_a_token(text) -> None:
 )
 def test_who_is_refused_is_told_what_is_wrong_with_the_token(metadata, told) -> None:
     with pytest.raises(TurnwrightError, match=told) as refused:
-        Authenticator(SECRET, Tier.CLIENT).admit(metadata)
+        CallerGate(SECRET, Tier.CLIENT).admit(metadata)
     assert refused.value.reason is Reason.UNAUTHENTICATED
 
 
 def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
     def admit(token: str) -> str:
-        gate = Authenticator("new", Tier.CLIENT, ["old"])
+        gate = CallerGate("new", Tier.CLIENT, ["old"])
         # In a context of its own: the caller must not stay for other tests.
         sent = (("authorization", f"Bearer {token}"),)
         return copy_context().run(gate.admit, sent)
 
-    assert [admit(token) for token in ("new", "old", derive_token("old", Tier.CLIENT, "ci"))] == [
+    assert [admit(token) for token in ("new", "old", derive_token("old", Kind.PERSON, "ci"))] == [
         "operator", "operator", "ci",
     ]  # fmt: skip
     with pytest.raises(TurnwrightError):
@@ -72,9 +74,9 @@ def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
 
 
 def test_a_peer_of_the_same_process_is_known_by_its_metadata_alone() -> None:
-    gate, peer = Authenticator(SECRET, Tier.CLIENT), LocalIdentity()
+    gate, peer = CallerGate(SECRET, Tier.CLIENT), LocalIdentity()
     own, derived, wrong = (
-        (("authorization", f"Bearer {token}"),) for token in (SECRET, derive_token(SECRET, Tier.CLIENT, "ci"), "wrong")
+        (("authorization", f"Bearer {token}"),) for token in (SECRET, derive_token(SECRET, Kind.PERSON, "ci"), "wrong")
     )
 
     def admit(metadata) -> str:
@@ -90,7 +92,7 @@ def test_a_peer_of_the_same_process_is_known_by_its_metadata_alone() -> None:
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é", "operator"])
 def test_a_principal_that_cannot_stand_in_a_token_is_refused(name) -> None:
     with pytest.raises(ValueError, match="principal"):
-        derive_token(SECRET, Tier.CLIENT, name)
+        derive_token(SECRET, Kind.PERSON, name)
 
 
 def test_the_token_file_is_private_and_made_once(tmp_path) -> None:

@@ -13,7 +13,10 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_executor.rpc.project_gate import ABOUT_ALL, ABOUT_NO_PROJECT, ProjectGate
 from turnwright_executor.rpc.projects import ProjectCalls, ProjectReads
-from turnwright_kit.auth import Authenticator, call_metadata, derive_token
+from turnwright_kit.identity.caller import KINDS
+from turnwright_kit.identity.gate import CallerGate
+from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.own_tokens import derive_token
 from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -29,8 +32,8 @@ async def is_open(name: str) -> bool:
 
 
 def admit(tier: Tier) -> None:
-    token = "secret" if tier is Tier.SYSTEM else derive_token("secret", tier, "guest")
-    Authenticator("secret", Tier.MODEL).admit(call_metadata(token))
+    token = "secret" if tier is Tier.SYSTEM else derive_token("secret", KINDS[tier], "guest")
+    CallerGate("secret", Tier.MODEL).admit(call_metadata(token))
 
 
 async def answer(tier: Tier, method: str, request) -> Reason | None:

@@ -37,7 +37,7 @@ from turnwright_values.types import (
 
 from sql_counter import counted_statements, sent
 from turnwright_core.errors import TurnwrightError
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller, Kind, Proof
 from turnwright_store.app import commands, control, forks, leases, ledger, registry
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.leases import Claimant
@@ -54,7 +54,7 @@ from turnwright_store.ports import DELTA_BYTES_MAX, DELTAS_MAX
 from turnwright_store.sql.runs import get_run
 from turnwright_store.sql.views import Wanted
 
-SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
+SYSTEM = Caller("operator", Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
 PROJECT = "p"
 REQUEST = TurnRequest("m", "scripted/a", 1000, 0.5, ("get", "set"))
 RESULT = TurnResult(finish="stop", status=102, reason="continue", usage=Usage(prompt_tokens=3, cost_usd=0.25))

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from turnwright_values.store import AppendEntry, Durability, EntryWrite, RemoveEntry, SetEntry, WriteEntriesRequest
 from turnwright_values.types import LoopSettings, Mode, Model, RunSettings, State, Tier
 
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller, Kind, Proof
 from turnwright_store.app import commands, compaction, registry
 from turnwright_store.app.open_store import open_store
 from turnwright_store.app.write_entries import write_entries
@@ -25,7 +25,7 @@ from turnwright_store.sql.views import Wanted, find_entry_rows
 
 pytestmark = pytest.mark.asyncio
 
-SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
+SYSTEM = Caller("operator", Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
 ADDRESS = RunRef("p", "r")
 PATH = "sh://turn_1/x_1"
 

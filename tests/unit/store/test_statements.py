@@ -34,7 +34,7 @@ from turnwright_values.types import (
 
 from sql_counter import counted_statements, sent
 from turnwright_core.plans.plan import Plan
-from turnwright_kit.auth import Caller
+from turnwright_kit.identity.caller import Caller, Kind, Proof
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.open_store import open_store
@@ -53,7 +53,7 @@ from turnwright_store.sql.views import Wanted
 
 pytestmark = pytest.mark.asyncio
 
-SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
+SYSTEM = Caller("operator", Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
 ADDRESS = RunRef("p", "r")
 OWNER = leases.Claimant("o", "", 6000)
 

@@ -164,6 +164,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
     effect. Metadata: `run`, `tool`.
     """
+    ERROR_REASON_RIGHT_MISSING: _ErrorReason.ValueType  # 48
+    """PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
+    deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment).
+    """
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 49
+    """RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
+    `metric`, `limit`, `period`.
+    """
+    ERROR_REASON_RULE_DENIED: _ErrorReason.ValueType  # 50
+    """PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
@@ -315,4 +325,14 @@ ERROR_REASON_GRANT_WITHDRAWN: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
 effect. Metadata: `run`, `tool`.
 """
+ERROR_REASON_RIGHT_MISSING: ErrorReason.ValueType  # 48
+"""PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
+deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment).
+"""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 49
+"""RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
+`metric`, `limit`, `period`.
+"""
+ERROR_REASON_RULE_DENIED: ErrorReason.ValueType  # 50
+"""PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

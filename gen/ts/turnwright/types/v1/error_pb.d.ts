@@ -378,6 +378,29 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_GRANT_WITHDRAWN = 47;
    */
   GRANT_WITHDRAWN = 47,
+
+  /**
+   * PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
+   * deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment).
+   *
+   * @generated from enum value: ERROR_REASON_RIGHT_MISSING = 48;
+   */
+  RIGHT_MISSING = 48,
+
+  /**
+   * RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
+   * `metric`, `limit`, `period`.
+   *
+   * @generated from enum value: ERROR_REASON_QUOTA_EXCEEDED = 49;
+   */
+  QUOTA_EXCEEDED = 49,
+
+  /**
+   * PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`.
+   *
+   * @generated from enum value: ERROR_REASON_RULE_DENIED = 50;
+   */
+  RULE_DENIED = 50,
 }
 
 /**
