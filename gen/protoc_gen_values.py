@@ -21,6 +21,7 @@ VALUES = {
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
         Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule
         FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect ClientCall
+        Rule RuleSet DecidingRule
     """.split(),
     "replies": """
         ToolCall ThinkingBlock ServerBlock CallBegun CallGrown CallEnded TakenBack
@@ -52,7 +53,7 @@ ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
         Visibility State Tier MessageKind QueuedCommandKind FileConstraintKind PlanKind PlanPriority PlanStatus StreamEnd
-        DecisionKind Permission ViewFilter
+        DecisionKind Permission ViewFilter RuleVerdict RuleLevel
     """.split(),
     "store": """
         Durability

@@ -1,8 +1,8 @@
 """Reads a command line as far as it is certain what a shell does with it; anything else is not read.
 
-Approval rules are held against simple commands: words, and nothing that the shell would still change. So this reads less
-than a shell does, on purpose: substitutions, redirections, background jobs, groups, keywords, assignments, comments and
-home directories make a line unreadable, and so does everything that is not known here.
+Approval rules are held against simple commands: words, and nothing that the shell would still change. So this reads
+less than a shell does, on purpose: substitutions, redirections, background jobs, groups, keywords, assignments,
+comments and home directories make a line unreadable, and so does everything that is not known here.
 Source: docs/adr/0067.
 """
 
@@ -44,8 +44,16 @@ _TOKEN: Final = re.compile(
 _ESCAPED: Final = re.compile(r"\\(?:\n|([$`\"\\]))")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _JOINING: Final = ("&&", "||", "|")
-_RESERVED: Final = frozenset(
-    "if then elif else fi for while until do done case esac in select function coproc time ]]".split()
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_RESERVED: Final = _words(
+    """
+    if then elif else fi for while until do done case esac in select function coproc time ]]
+    """
 )
 
 
@@ -57,15 +65,15 @@ def read_line(line: str) -> tuple[SimpleCommand, ...] | None:
     commands: list[SimpleCommand] = []
     words: list[Word] = []
     is_joined = False
-    for token in (*tokens, "\n"):
-        if isinstance(token, Word):
-            words.append(token)
+    for piece in (*tokens, "\n"):
+        if isinstance(piece, Word):
+            words.append(piece)
         elif words:
             if not _is_name(words[0]):
                 return None
             commands.append(tuple(words))
-            words, is_joined = [], token in _JOINING
-        elif token != "\n":
+            words, is_joined = [], piece in _JOINING
+        elif piece != "\n":
             return None
     return None if is_joined else tuple(commands)
 
@@ -108,24 +116,27 @@ def _is_name(first: Word) -> bool:
 
 _RUNNERS: Final[Mapping[str, frozenset[str] | None]] = {
     **dict.fromkeys(
-        """
-        . source eval exec command builtin trap env sudo doas su runuser xargs parallel nohup timeout time nice ionice
-        chrt taskset setsid stdbuf unbuffer watch entr flock ssh chroot unshare nsenter script strace ltrace gdb busybox
-        toybox systemd-run start-stop-daemon fakeroot proot npx pnpx bunx pipx uvx sh bash dash zsh ksh mksh ash fish csh
-        tcsh
-        """.split()
+        _words(
+            """
+    . source eval exec command builtin trap env sudo doas su runuser xargs parallel nohup timeout time nice
+    ionice chrt taskset setsid stdbuf unbuffer watch entr flock ssh chroot unshare nsenter script strace
+    ltrace gdb busybox toybox systemd-run start-stop-daemon fakeroot proot npx pnpx bunx pipx uvx sh bash
+    dash zsh ksh mksh ash fish csh tcsh
+    """
+        )
     ),
     "find": frozenset(("-exec", "-execdir", "-ok", "-okdir")),
-    "git": frozenset(
+    "git": _words(
         """
-        -c --exec-path --config-env --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager config
-        bisect foreach filter-branch difftool mergetool
-        """.split()
+    -c --exec-path --config-env --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager
+    config bisect foreach filter-branch difftool mergetool
+    """
     ),
-    "tar": frozenset(
+    "tar": _words(
         """
-        --to-command --checkpoint-action -I --use-compress-program --rsh-command -F --info-script --new-volume-script
-        """.split()
+    --to-command --checkpoint-action -I --use-compress-program --rsh-command -F --info-script
+    --new-volume-script
+    """
     ),
     "rsync": frozenset(("-e", "--rsh", "--rsync-path")),
     "sort": frozenset(("--compress-program",)),

@@ -360,6 +360,32 @@ class StreamEnd(IntEnum):
     record is FAILED, `stopped:499`."""
 
 
+class RuleVerdict(IntEnum):
+    """What an approval rule says about an effect."""
+
+    UNSPECIFIED = 0
+    """Not specified; refused."""
+    ALLOW = 1
+    """It happens without asking."""
+    ASK = 2
+    """Somebody decides."""
+    DENY = 3
+    """It does not happen, whoever wants it."""
+
+
+class RuleLevel(IntEnum):
+    """Where a rule stands, from the highest level to the lowest."""
+
+    UNSPECIFIED = 0
+    """Not specified."""
+    DEPLOYMENT = 1
+    """The file of rules of the deployment (TURNWRIGHT_RULES of the store)."""
+    PROJECT = 2
+    """A project."""
+    RUN = 3
+    """A run. `yolo` of a run or of its loop is an ALLOW of everything, before all rules of this level."""
+
+
 class Cursor(Struct, frozen=True):
     """A moment in a run's state: the revisions of the three scopes that a run reads. Revisions in a scope have no
     gaps. A cursor is exclusive: reading after it returns only what came later."""
@@ -1218,4 +1244,69 @@ class ClientCall(Struct, frozen=True):
     """SHA-256 of the command as the client sent it, before any filters; lower-case hexadecimal."""
     owner: str = ""
     """Id of the executor process that carries it out. Empty: none."""
+
+
+class Rule(Struct, frozen=True):
+    """An approval rule: what becomes of effects that nobody has decided on. Of the rules of one level that match an
+    effect, the last one counts. A DENY is final. An ASK is lifted only by an ALLOW of a lower level whose author may
+    write rules at the level of the ASK. Otherwise the lowest level counts; where no rule matches, somebody is asked.
+    Of several commands, or files, of one effect each is decided, and the strictest counts."""
+
+    id: int = 0
+    """Number of the rule, unique in the deployment. 0: it is of a file."""
+    level: RuleLevel = RuleLevel.UNSPECIFIED
+    """Where it stands."""
+    verdict: RuleVerdict = RuleVerdict.UNSPECIFIED
+    """What it says."""
+    tool: str = ""
+    """Name of the tool, at most 128 characters. Empty: every tool."""
+    target: str = ""
+    """Pattern of what the tool does, at most 512 characters. Empty: whatever it does. For a command line: words as a
+    shell writes them, held against each of its simple commands. A `*` stands for one word, or for any part of one;
+    the last, by itself, for all that follow, also for none. An ALLOW matches only if the whole line is certain to be
+    read, and a command that runs another (`sudo`, `find -exec`) only if the pattern names that word. ASK and DENY
+    also match commands anywhere in a line that is not read, by the name of a program without its folder, in any case.
+    For files: a path from the root of the project. `*` stands for any part of a name, `**` for any folders; in an
+    ALLOW not for names that begin with a dot. For the web: an address, in the same way."""
+    principal: str = ""
+    """Name of the person for whom the run works. Empty: everybody."""
+    mode: Mode = Mode.UNSPECIFIED
+    """Mode of the loop. Unspecified: every mode."""
+    network: bool = False
+    """Of an ALLOW of a project: commands that it matches may use the network."""
+    by: str = ""
+    """Who wrote it. Set by the store."""
+    create_ms: int = 0
+    """When it was written. Set by the store."""
+    lifts: RuleLevel = RuleLevel.UNSPECIFIED
+    """Of an ALLOW: the highest level whose ASK it lifts, because its author may write rules there now. Set by the
+    store."""
+
+
+class RuleSet(Struct, frozen=True):
+    """The rules that hold in a run."""
+
+    version: str = ""
+    """Equal versions mean equal rules. Opaque."""
+    rules: tuple[Rule, ...] = ()
+    """The rules, by level from the highest; of one level the last counts first. At most 500 a level."""
+    lifts: RuleLevel = RuleLevel.UNSPECIFIED
+    """As Rule.lifts, of the person for whom the run's active loop works."""
+
+
+class DecidingRule(Struct, frozen=True):
+    """The rule that decided about the effect of a command."""
+
+    id: int = 0
+    """Number of the rule; 0: it is of a file."""
+    level: RuleLevel = RuleLevel.UNSPECIFIED
+    """Where it stood."""
+    verdict: RuleVerdict = RuleVerdict.UNSPECIFIED
+    """What it said."""
+    tool: str = ""
+    """Its tool."""
+    target: str = ""
+    """Its pattern."""
+    by: str = ""
+    """Who wrote it."""
 

@@ -207,7 +207,29 @@ def shell(line: str) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(one.split("\x01")[:-1]) for one in done.stdout.split("\x02")[:-1])
 
 
-PIECES = ["a", "b", "c", " ", "  ", "\t", "\n", ";", "&&", "||", "|", "'", '"', "\\", "x", "-x", "#", "=", "~", ".", ":"]
+PIECES = [
+    "a",
+    "b",
+    "c",
+    " ",
+    "  ",
+    "\t",
+    "\n",
+    ";",
+    "&&",
+    "||",
+    "|",
+    "'",
+    '"',
+    "\\",
+    "x",
+    "-x",
+    "#",
+    "=",
+    "~",
+    ".",
+    ":",
+]
 
 
 @given(st.lists(st.sampled_from([*PIECES, "'x y'", '"x\\"y"', "\\;", "'$x'", "ü"]), max_size=12).map("".join))
