@@ -95,6 +95,9 @@ class StoreSettings(Settings):
         le=36_500,
     )
 
+    audit_days: int = setting(
+        "How long the store remembers who has changed what, in days. 0: for ever.", 400, ge=0, le=36_500
+    )
     token_divisor: int = setting(
         "Characters per token in every estimate: tokens = ceil(characters / this).", 2, ge=1, le=16
     )

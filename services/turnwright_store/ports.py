@@ -68,6 +68,8 @@ class Transaction(Struct):
     """The paths that were written, with the revisions of their run."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)
     """Commit deltas for followers, by scope (app.commit_delta)."""
+    detail: dict[str, object] = field(default_factory=dict)
+    """What the audit is told of the request, beside what every row has (app.audit)."""
     _now_ms: int | None = None
 
     @property

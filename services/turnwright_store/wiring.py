@@ -16,6 +16,7 @@ from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_kit import telemetry
 from turnwright_kit.home import ensure_home
 from turnwright_kit.service import Service
+from turnwright_store.app.audit import audit_cleanup
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import idempotency_cleanup
@@ -125,8 +126,10 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         if settings.proposal_expire_s
         else []
     )
+    auditing = [audit_cleanup(store.database, settings.audit_days)] if settings.audit_days else []
     return [
         *expiring,
+        *auditing,
         compaction(store.database, settings.fold_s),
         idempotency_cleanup(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),

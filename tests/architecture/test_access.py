@@ -36,6 +36,9 @@ ASKED = {
     "manage": """
         DeleteRun DeleteSchedule RenameRun SetFileConstraints SetSchedule
     """,
+    "admin": """
+        ListAudit
+    """,
     "admin in deployment": """
         DeleteModel SetModel SetScheme
     """,

@@ -24,6 +24,9 @@ REGISTRY_LOCK: Final = "registry"
 ANSWERS_LOCK: Final = "answers"
 """Deletion of old answers to requests."""
 
+AUDIT_LOCK: Final = "audit"
+"""Deletion of old rows of the audit."""
+
 NAMES_LOCK: Final = "names"
 """Deletion of old changes of the names of runs."""
 

@@ -7,14 +7,16 @@ the handler of the function that does the work, which gives the fields of the an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from sqlalchemy import Connection
+from turnwright.store.v1 import store_service_pb2
+from turnwright.types.v1 import access_pb2
 from turnwright_values.store import Durability
 from turnwright_values.types import Cursor, Tier
 
@@ -22,8 +24,11 @@ from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb
+from turnwright_core.wire.resources import RESOURCES
+from turnwright_kit.access import access_of
 from turnwright_kit.auth import check_deployment, check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_store.app.audit import audited_call, record
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.store_rules import with_schemes
 from turnwright_store.app.watches import Watch, Watches
@@ -31,7 +36,7 @@ from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, request_l
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Database, Transaction
+from turnwright_store.ports import Database, Transaction, Work
 from turnwright_store.sql.idempotency import RequestKey
 
 M = TypeVar("M")
@@ -101,17 +106,39 @@ class Calls:
         caller = caller or current_caller()
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
+        change = audited(request, method, caller, work)
         id_field = "request_id" if hasattr(request, "request_id") else "command_id"
         if not (request_id := getattr(request, id_field, "")):
-            return await self._database.write(lambda tx: work(tx, caller), durability, locks)
+            return await self._database.write(change, durability, locks)
         check_words(id_field, request_id, NAME_CHARS_MAX)
         key = RequestKey(getattr(request, "project", ""), caller.name, method, request_id)
         asked = _without_owner_fields(request)
         return await self._database.write(
-            lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
+            lambda tx: run_once(tx, key, asked, answer, change, starts),
             durability,
             {*locks, request_lock(*key)},
         )
+
+
+@cache
+def _rights() -> Mapping[str, access_pb2.Right.ValueType]:
+    """The right that each rpc of the store needs, by its name."""
+    services = [store_service_pb2.DESCRIPTOR.services_by_name["StoreService"], *(one.service for one in RESOURCES)]
+    return {method.name: access_of(method).right for service in services for method in service.methods}
+
+
+def audited(request: Any, method: str, caller: Caller, work: Callable[[Transaction, Caller], R]) -> Work[R]:
+    """The work of an rpc that changes something, with its row of the audit in the same transaction."""
+    call = audited_call(method, _rights()[method], request, caller)
+    if call is None:
+        return lambda tx: work(tx, caller)
+
+    def change(tx: Transaction) -> R:
+        answer = work(tx, caller)
+        record(tx, caller, call, answer)
+        return answer
+
+    return change
 
 
 _OWNER_FIELDS: Final = ("epoch", "written_by", "new")

@@ -36,6 +36,7 @@ from turnwright_store.rpc.calls import (
     Calls,
     Fields,
     address_of,
+    audited,
     mutation,
     project_locks,
     run_locks,
@@ -151,7 +152,8 @@ class LedgerRpcs(Calls):
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
-            return await self._database.write(lambda tx: write_entries(tx, rules, caller, call), durability, locks)
+            work = audited(call, "WriteEntries", caller, lambda tx, by: write_entries(tx, rules, by, call))
+            return await self._database.write(work, durability, locks)
         answer = await self._once(
             WRITE_ENTRIES.request_to_pb(call),
             ledger_pb2.WriteEntriesResponse,

@@ -69,6 +69,9 @@ class ProposalServicer(Calls, proposal_service_pb2_grpc.ProposalServiceServicer)
     @mutation(locks=run_locks)
     def ResolveProposal(self, request: pb.ResolveProposalRequest, tx: Transaction, caller: Caller) -> Fields:
         resolution = resolution_of(request)
+        tx.detail.update(path=request.path, decision=request.WhichOneof("decision"))
+        if resolution.contents:
+            tx.detail["edited"] = [path for path, _ in resolution.contents]
         done = proposals.resolve_proposal(tx, self._rules, caller, address_of(request), request.path, resolution)
         return {
             "run": wire.run_to_pb(done.run),

@@ -92,6 +92,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 
     @mutation(locks=alias_locks)
     def RenameRun(self, request: pb.RenameRunRequest, tx: Transaction, _caller: Caller) -> Fields:
+        tx.detail["new_run"] = request.new_run
         return {"run": _show(tx, control.rename_run(tx, address_of(request), request.new_run))}
 
     @mutation(locks=run_locks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -10,11 +9,13 @@ from turnwright.schemes.v1 import scheme_service_pb2 as pb
 from turnwright.schemes.v1 import scheme_service_pb2_grpc
 from turnwright_values.store import Durability
 
+from turnwright_core.schemes import Scheme
 from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
-from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
-from turnwright_store.rpc.calls import Calls, Fields, query
+from turnwright_store.ports import Transaction
+from turnwright_store.rpc.calls import Calls, Fields, audited, query
 from turnwright_store.sql.registry import list_schemes
 
 
@@ -23,8 +24,12 @@ class SchemeServicer(Calls, scheme_service_pb2_grpc.SchemeServiceServicer):
 
     async def SetScheme(self, request: pb.SetSchemeRequest, _context: Any) -> pb.SetSchemeResponse:
         scheme = scheme_from_pb(request.scheme)
-        work = partial(store_rules.set_scheme, rules=self._rules, caller=current_caller(), wanted=scheme)
-        schemes = await self._database.write(work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
+
+        def work(tx: Transaction, caller: Caller) -> list[Scheme]:
+            return store_rules.set_scheme(tx, self._rules, caller, scheme)
+
+        change = audited(request, "SetScheme", current_caller(), work)
+        schemes = await self._database.write(change, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.update(schemes)
         return pb.SetSchemeResponse(scheme=scheme_to_pb(scheme))
 

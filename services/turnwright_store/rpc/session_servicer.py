@@ -43,6 +43,7 @@ class SessionServicer(Calls, session_service_pb2_grpc.SessionServiceServicer):
         if not request.command_id:
             raise invalid("command_id", "command_id is required: choose a new one for each command.")
         address, command = address_of(request), request.command
+        tx.detail["command"] = command.WhichOneof("kind")
         done = sessions.submit_command(tx, self._rules, caller, address, command, request.command_id)
         return {
             "run": wire.run_to_pb(done.run),

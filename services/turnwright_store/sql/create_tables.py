@@ -42,6 +42,15 @@ _INDEXED_ON_SQLITE: Final = """
 CREATE TABLE search_documents (entry_id INTEGER PRIMARY KEY, revision INTEGER NOT NULL)
 """
 
+_AUDIT_KEPT: Final = "CREATE TRIGGER audit_kept BEFORE UPDATE ON audit"
+AUDIT_KEPT: Final = {
+    SQLITE: f"{_AUDIT_KEPT} BEGIN SELECT RAISE(ABORT, 'rows of the audit are never changed'); END",
+    POSTGRESQL: (
+        f"{_AUDIT_KEPT} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('rows of the audit are never changed')"
+    ),
+}
+"""The trigger that refuses to change a row of the audit, by database."""
+
 _OWN: Final = {
     SQLITE: (
         f"""
@@ -49,6 +58,7 @@ _OWN: Final = {
         BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
         """,
         f"{_IMMUTABLE} BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END",
+        AUDIT_KEPT[SQLITE],
         _SEARCH_ON_SQLITE,
         # Bytes of a page of the index: as many as a page of the file can hold.
         "INSERT INTO search (search, rank) VALUES ('pgsz', 2000)",
@@ -64,6 +74,7 @@ _OWN: Final = {
         EXECUTE FUNCTION turnwright_refuse('run status transition forbidden')
         """,
         f"{_IMMUTABLE} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('versions are immutable')",
+        AUDIT_KEPT[POSTGRESQL],
         """
         CREATE TABLE search (
             entry_id BIGINT CONSTRAINT pk_search PRIMARY KEY,

@@ -410,3 +410,25 @@ search_marks = Table(
     number_column("revision"),
 )
 """How far the full-text index has come. The index itself is made by the migrations: each database has its own kind."""
+
+# Who has changed what. Rows are added and, when they are old, deleted; a trigger refuses to change one.
+audit = Table(
+    "audit",
+    metadata,
+    primary_key(),
+    # No foreign key: 0 stands for no project.
+    Column("project_id", Key, nullable=False),
+    number_column("time_ms", None),
+    text_column("principal", None),
+    text_column("kind", None),
+    text_column("proof", None),
+    text_column("token_id"),
+    text_column("by"),
+    text_column("peer"),
+    text_column("method", None),
+    text_column("run"),
+    number_column("right", None),
+    text_column("request_id"),
+    text_column("detail"),
+)
+Index("ix_audit_project", audit.c.project_id, audit.c.time_ms, audit.c.id)

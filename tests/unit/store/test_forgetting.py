@@ -1,7 +1,8 @@
-"""How long the answers to requests are kept, seven days and until their work has ended; and the old names of runs."""
+"""How long the answers to requests are kept, seven days and until their work has ended; the old names of runs, and the audit."""
 
 import pytest
 
+from turnwright_store.app.audit import delete_old_rows
 from turnwright_store.app.idempotency import delete_old_answers, run_once
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head
@@ -118,3 +119,17 @@ def test_names_of_runs_are_forgotten_a_bounded_number_at_a_time(core):
     assert names_since(core, 1, 20) == {"b", "c", "d"}
     assert [drop_name_changes(core, 30, 2) for _ in range(3)] == [2, 1, 0]
     assert names_since(core, 1, 0) == {"d"}
+
+
+def test_rows_of_the_audit_are_deleted_after_their_days_the_oldest_first(core):
+    for number, age_ms in enumerate((2 * DAY_MS, DAY_MS + 1, DAY_MS, 0)):
+        core.exec_driver_sql(
+            'INSERT INTO audit (project_id, time_ms, principal, kind, proof, method, "right", run)'
+            " VALUES (1, ?, 'alice', 'person', 'token', 'CreateRun', 5, ?)",
+            (WEEK_MS - age_ms, f"r{number}"),
+        )
+    seen = []
+    for _ in range(3):
+        more = delete_old_rows(transaction(core, WEEK_MS), 1, rows_max=1)
+        seen.append((more, [run for (run,) in core.exec_driver_sql("SELECT run FROM audit ORDER BY id")]))
+    assert seen == [(True, ["r1", "r2", "r3"]), (True, ["r2", "r3"]), (False, ["r2", "r3"])]

@@ -27,8 +27,8 @@ PIECES = {
 }
 """What other statements are made from."""
 
-RARE = {"retention._OLDEST"}
-"""What maintenance asks once for all runs."""
+RARE = {"retention._OLDEST", "audit._DROP"}
+"""What maintenance asks once for all runs, or of the first rows of a table."""
 
 SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects"}
 """Tables of a few rows, or of one for each project."""
