@@ -1,6 +1,7 @@
 """`demo`: a small project with a failing test, repaired by scripted replies through the four real services.
 
 It does not touch anything of the user's: project and home are temporary, and the model is the provider's script `demo`.
+Where nothing confines commands it sets limits for itself, and says so: its commands are its own.
 It succeeds only if the project's own test fails before and passes after.
 """
 
@@ -30,11 +31,14 @@ from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import has_terminal, run_task
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.shell.finding import find_sandbox
 from turnwright_kit.settings import PREFIX
 
 MODEL: Final = "demo"
 RUN: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
+_SANDBOX: Final = ExecutorSettings.fields["sh_sandbox"].variables[0]
 _VARIABLE: Final = f"{TABLES['models']}{MODEL}"
 PROMPT: Final = "The test of this project fails. Find the bug, fix it, and show that the test passes."
 TEST_TIMEOUT_S: Final = 60.0
@@ -60,6 +64,9 @@ async def _show(out: Console, scratch: Path, source: Path | None) -> None:
     with as_file(files("turnwright_cli") / "demo" / "project") as bundled:
         shutil.copytree(source or bundled, root, ignore=_IGNORED)
     settings = CliSettings(home=scratch / "home")
+    if refusal := (await find_sandbox("auto", settings.home)).refusal:
+        os.environ[_SANDBOX] = "limits"
+        out.print(Text(f"For this demo {_SANDBOX}=limits is set. Elsewhere {refusal}.", style="yellow"))
     out.print(Text("A small project with a bug. Its own test first:", style="bold"))
     if await _own_test(out, root):
         raise FailureError(FAILED, "The project's test passes already: there is nothing to show.")
@@ -82,7 +89,8 @@ def _default_settings() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_VARIABLE]
+        for name in (_VARIABLE, _SANDBOX):
+            os.environ.pop(name, None)
         os.environ.update(hidden)
 
 

@@ -24,9 +24,16 @@ from turnwright_kit.settings import Settings, load
 from turnwright_kit.settings_report import settings_in_force
 
 CONFINEMENT: Final = {
+    query_pb2.CONFINEMENT_NONE: (
+        "commands do not run, because nothing confines them here: install bubblewrap, use Linux 6.12 or later with "
+        "Landlock, or set TURNWRIGHT_SH_SANDBOX=limits"
+    ),
     query_pb2.CONFINEMENT_LIMITS: "commands are limited in time, output, memory and processes, but not sandboxed",
     query_pb2.CONFINEMENT_BUBBLEWRAP: (
         "commands run in bubblewrap, with limits: <sh> can write only to the project, <env> to nothing"
+    ),
+    query_pb2.CONFINEMENT_LANDLOCK: (
+        "commands run under Landlock and seccomp, with limits: <sh> can write only to the project, <env> to nothing"
     ),
 }
 

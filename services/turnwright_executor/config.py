@@ -123,9 +123,10 @@ class ExecutorSettings(PeerSettings):
         le=5 * 1024 * 1024,
     )
     sh_processes_max: int = setting("Maximum number of processes of the user while a command runs.", 512, ge=8)
-    sh_sandbox: Literal["auto", "bubblewrap", "limits"] = setting(
-        "How commands are confined: `bubblewrap` (the executor refuses to start if it does not work), "
-        "`limits` (resource limits only), or `auto` (the best that the host supports).",
+    sh_sandbox: Literal["auto", "bubblewrap", "landlock", "limits"] = setting(
+        "How commands are confined: `bubblewrap` or `landlock` (the executor refuses to start if it does not work), "
+        "`limits` (resource limits only: commands can read and change what the executor can), or `auto` (bubblewrap, "
+        "else Landlock, else no command runs).",
         "auto",
     )
     sh_writable: str = setting(

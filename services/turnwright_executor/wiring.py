@@ -48,8 +48,9 @@ from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.shell.finding import SandboxMissingError, find_sandbox
 from turnwright_executor.shell.placement import Placements, locate
-from turnwright_executor.shell.sandbox import Sandbox, SandboxMissingError, find_sandbox
+from turnwright_executor.shell.sandbox import Backend, Sandbox
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, with_plugin_tools
@@ -83,6 +84,13 @@ SCHEMES_WAIT_S: Final = 30.0
 
 SCHEMES_POLL_S: Final = 0.5
 """Seconds between two tries."""
+
+CONFINEMENTS: Final = {
+    Backend.NONE: query_pb2.CONFINEMENT_NONE,
+    Backend.LIMITS: query_pb2.CONFINEMENT_LIMITS,
+    Backend.LANDLOCK: query_pb2.CONFINEMENT_LANDLOCK,
+    Backend.BUBBLEWRAP: query_pb2.CONFINEMENT_BUBBLEWRAP,
+}
 
 _log = get_logger("executor")
 
@@ -155,8 +163,7 @@ class _Wired:
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
         self._owners = Owners(self._ledger, leases.holds, settings.tls)
-        confinement = query_pb2.CONFINEMENT_BUBBLEWRAP if sandbox.program else query_pb2.CONFINEMENT_LIMITS
-        status = Status(self._store, self._assembler, self._provider, settings, confinement)
+        status = Status(self._store, self._assembler, self._provider, settings, CONFINEMENTS[sandbox.backend])
         self._addressed = (self._ledger, self._owners, status)
         self._serve(services, places, status)
 
@@ -287,7 +294,7 @@ def _observe(leases: Leases, scheduler: Scheduler, sandbox: Sandbox) -> None:
     count(LEASES_LOST, 0)
     observe(LEASES, leases.held)
     observe(LOOPS, scheduler.working)
-    observe(SANDBOX, lambda: 1, {"backend": sandbox.name})
+    observe(SANDBOX, lambda: 1, {"backend": sandbox.backend})
 
 
 async def _sandbox(settings: ExecutorSettings) -> Sandbox:
@@ -296,9 +303,12 @@ async def _sandbox(settings: ExecutorSettings) -> Sandbox:
         writable, more = (
             [path for path in paths.split(os.pathsep) if path] for paths in (settings.sh_writable, settings.sh_readable)
         )
-        return await find_sandbox(settings.sh_sandbox, settings.home, writable, more)
+        sandbox = await find_sandbox(settings.sh_sandbox, settings.home, writable, more)
     except SandboxMissingError as error:
         raise SettingsError(f"TURNWRIGHT_SH_SANDBOX: {error}") from None
+    if sandbox.refusal:
+        _log.warning("commands_refused", problem=sandbox.refusal)
+    return sandbox
 
 
 def _boot_s() -> float:

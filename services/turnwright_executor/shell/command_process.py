@@ -176,7 +176,7 @@ class ChildProcess:
 
 
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
-"""The supervisor program; the mark and the command follow as arguments."""
+"""The supervisor program; its words, `--` and the command follow as arguments."""
 
 _COUNT_EVERY: Final = 10
 """Looks at how many processes the host has, which are cheap, between two counts of the command's own."""

@@ -80,7 +80,7 @@ def readable(environment: Mapping[str, str], more: Iterable[str], writable: Sequ
     ]
     wanted += [Path(sys.base_prefix), *_programs(environment.get("PATH", ""), found, writable)]
     for path in wanted:
-        if path.is_absolute() and path.exists() and not is_wide(path):
+        if path.is_absolute() and os.path.exists(path) and not is_wide(path):
             places = {path} if is_replaceable(path, writable) else {path, path.resolve()}
             found |= dict.fromkeys(str(place) for place in places if not is_wide(place))
     return (*found, *more)
@@ -117,7 +117,7 @@ def _programs(search_path: str, shown: Iterable[str], writable: Sequence[str]) -
     """The installations of all programs on a search path."""
     roots = [Path(path) for path in shown]
     for folder in map(Path, filter(None, search_path.split(os.pathsep))):
-        if not folder.is_absolute() or _is_in(folder, roots) or not folder.is_dir():
+        if not folder.is_absolute() or _is_in(folder, roots) or not os.path.isdir(folder):
             continue
         yield _installation(folder)
         with suppress(OSError):

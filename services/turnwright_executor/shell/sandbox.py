@@ -1,67 +1,75 @@
-"""The sandbox of commands: what they see of the host, and what they may write.
+"""The sandbox of commands: what they see of the host, what they may write, and what keeps them to it.
 
-With bubblewrap a command sees the host's system files and toolchains read-only (`readable`) and can write its project
-and the caches of compilers and package managers (a read-only command nothing, and it has no network). It has its own
-home, /tmp and process namespace; none of its processes outlives it. It sees nothing else of the host, such as homes,
-databases and sockets; our own home appears empty, even inside the project. A superuser keeps only the file capabilities
-that are needed for a project owned by somebody else. Without bubblewrap there are resource limits only.
-Source: architecture 6; decision C30; research/tooling 5.
+The lists are the same whatever keeps a command to them: `bubblewrap`, or `landlock`. With limits alone there is no
+sandbox, and where nothing works no command runs (`finding`).
+Source: architecture 6; decision C30; research/tooling 5; ADR 69.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
-from typing import Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
-from turnwright_executor.files.confinement import MARKER_FOLDER
-from turnwright_executor.files.environment import allowed_environment
-from turnwright_executor.shell.readable import git_paths_outside, is_replaceable, readable
+from turnwright_executor.shell.readable import git_paths_outside, is_replaceable
 
-BUBBLEWRAP: Final = "bubblewrap"
-LIMITS: Final = "limits"
-
-Choice = Literal["auto", "bubblewrap", "limits"]
-"""The setting: the best that the host supports, or one kind only."""
-
-SECRETS: Final = ("~/.cache/huggingface/token", "~/.cache/huggingface/stored_tokens")
-"""Credentials that tools keep among their caches."""
-
-TMPFS_BYTES: Final = 1024 * 1024 * 1024
-"""Size limit of an in-memory directory, in bytes: its memory counts to no process."""
-
-_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not ours, the sandbox's
-_MIB: Final = 1024 * 1024
-SMALL_TMPFS_BYTES: Final = {"/run": 16 * _MIB, _SHARED_MEMORY: 64 * _MIB, "/var/tmp": 256 * _MIB}  # noqa: S108
-"""Size limit of small in-memory directories: that of shared memory in typical containers."""
-
-PROBE_S: Final = 5.0
-"""Timeout for testing whether the sandbox works on this host, in seconds."""
+SECRETS: Final = (
+    *("~/.ssh", "~/.aws", "~/.kube", "~/.config/gcloud", "~/.netrc"),
+    *("~/.cache/huggingface/token", "~/.cache/huggingface/stored_tokens"),
+)
+"""Credentials that no command reads, wherever they are; tools keep the last two among their caches."""
 
 
-class SandboxMissingError(Exception):
-    """The settings require a sandbox that this host does not support. The text says what to do."""
+class Backend(StrEnum):
+    """What confines commands."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    LIMITS = "limits"
+    """Resource limits alone."""
+    NONE = "none"
+    """Nothing works here: no command runs."""
+
+
+class Shared(Struct, frozen=True):
+    """A directory beside the project that a command may write."""
+
+    path: str
+    """Where it is for the command."""
+    source: str
+    """Where it is on the host."""
+
+
+class Confined(Struct, frozen=True):
+    """How a command is started."""
+
+    argv: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """Words for the supervisor."""
+    environment: Mapping[str, str] = {}
+    """What it has in its environment beside the usual."""
+    without: tuple[str, ...] = ()
+    """What it has not."""
 
 
 class Sandbox(Struct, frozen=True):
-    """How commands are confined. `program` is bubblewrap's; empty: limits only."""
+    """How commands are confined."""
 
+    backend: Backend = Backend.LIMITS
     program: str = ""
+    """That of bubblewrap."""
+    refusal: str = ""
+    """Why no command runs here, and what to do; empty: they do."""
     hidden: tuple[str, ...] = ()
-    """Directories and files that appear empty to a command, wherever they are."""
+    """Directories and files that commands cannot read, wherever they are."""
     readable: tuple[str, ...] = ()
     """Existing paths besides the project that a command may read; it sees nothing else of the host."""
     writable: tuple[str, ...] = ()
-    """Existing directories besides the project that a command may write."""
-
-    @property
-    def name(self) -> str:
-        return BUBBLEWRAP if self.program else LIMITS
+    """Directories besides the project that a command may write."""
 
     @property
     def own_processes(self) -> frozenset[str]:
@@ -70,136 +78,26 @@ class Sandbox(Struct, frozen=True):
 
     @property
     def keeps_read_only(self) -> bool:
-        return bool(self.program)
+        return self.backend in (Backend.BUBBLEWRAP, Backend.LANDLOCK)
 
-    def wrapped(self, argv: Sequence[str], root: str, *, read_only: bool) -> list[str]:
-        """The command line that runs a command in a project's root inside the sandbox."""
-        if not self.program:
-            return list(argv)
-        network = ["--unshare-net"] if read_only else []
-        return [
-            *(self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", *network, *_capabilities()),
-            *("--unsetenv", "TMPDIR", *self._mounts(root, read_only=read_only)),
-            # It is in memory, too, without a limit.
-            *("--remount-ro", "/dev"),
-            *(*([] if root == "/" else ["--remount-ro", "/"]), "--chdir", root, "--", *argv),
-        ]
+    def hidden_paths(self) -> tuple[str, ...]:
+        """Those of `hidden` that exist now."""
+        # `Path.exists` raises if a folder above is inaccessible; what we cannot see does not exist for commands either.
+        return tuple(os.path.realpath(path) for path in self.hidden if os.path.exists(path))
 
-    def _mounts(self, root: str, *, read_only: bool) -> Iterator[str]:
-        """The mount options: deeper paths come later, and of two for one path the later wins."""
-        bind = "--ro-bind-try" if read_only else "--bind-try"
-        home = os.path.expanduser("~")
-        beside = [
-            *(_shown(path) for path in self.readable if not self._is_replaced(path)),
-            *(_empty(path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
-            *(_bound("--ro-bind-try", path) for path in git_paths_outside(root)),
-            *(_bound(bind, path) for path in self.writable),
-        ]
-        steps = [
-            *(step for step in beside if not self._is_covered(step[-1], root)),
-            *(("--dev", "/dev"), _empty(_SHARED_MEMORY), ("--proc", "/proc"), _bound(bind.removesuffix("-try"), root)),
-            # The workspace id: a command that could write it could impersonate another workspace.
-            _bound("--ro-bind-try", str(PurePath(root) / MARKER_FOLDER)),
-            *(_covered(path) for path in self.hidden),
-        ]
-        latest = {step[-1]: step for step in steps}
-        for place in sorted(latest, key=lambda path: len(PurePath(path).parts)):
-            yield from latest[place]
-
-    def _is_replaced(self, path: str) -> bool:
-        """Whether a command has replaced a path with a link, or could have."""
-        return os.path.realpath(path) != path and is_replaceable(Path(path), self.writable)
-
-    def _is_covered(self, path: str, root: str) -> bool:
-        """Whether a path is in the project, which is visible as a whole, or in what is hidden."""
-        return any(PurePath(path).is_relative_to(other) for other in (root, *self.hidden))
+    def seen(self, root: str) -> Iterator[str]:
+        """What a command in this project may read beside it."""
+        for path in self.readable:
+            # Not what a command has replaced with a link, or could have.
+            if os.path.realpath(path) == path or not is_replaceable(Path(path), self.writable):
+                yield path
+        yield from git_paths_outside(root)
 
 
-BwrapOption = tuple[str, ...]
-"""One option of bubblewrap; its last word is the path in the sandbox."""
+def is_within(path: str, folder: str) -> bool:
+    """Whether a normalized path is a folder or below it: `PurePath` would take milliseconds of each command."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _bound(option: str, path: str) -> BwrapOption:
-    return option, path, path
-
-
-def _shown(path: str) -> BwrapOption:
-    """A read-only path; top-level links of distributions stay links."""
-    place = Path(path)
-    if len(place.parts) == 2 and place.is_symlink():
-        return "--symlink", str(place.readlink()), path
-    return _bound("--ro-bind-try", path)
-
-
-def _empty(path: str) -> BwrapOption:
-    """An empty in-memory directory with a size limit."""
-    return "--size", str(SMALL_TMPFS_BYTES.get(path, TMPFS_BYTES)), "--tmpfs", path
-
-
-def _covered(path: str) -> BwrapOption:
-    """An empty directory or file in place of a path."""
-    return _empty(path) if Path(path).is_dir() else ("--ro-bind", "/dev/null", path)
-
-
-KEPT_RIGHTS: Final = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
-"""Capabilities that a superuser keeps: those over files. Other users have none of them."""
-
-
-def _capabilities() -> list[str]:
-    kept = [] if os.geteuid() else [option for name in KEPT_RIGHTS for option in ("--cap-add", name)]
-    return ["--cap-drop", "ALL", *kept]
-
-
-async def find_sandbox(
-    choice: Choice, home: Path, writable: Sequence[str] = (), more: Sequence[str] = (), program: str = "bwrap"
-) -> Sandbox:
-    """The sandbox of this host. Raises SandboxMissingError if the settings require one that does not work.
-
-    `home` is hidden from commands; `writable` are additional writable directories, `more` additional readable paths;
-    `~` is the user's own directory.
-    """
-    if choice == LIMITS:
-        return Sandbox()
-    found = shutil.which(program) or ""
-    environment = allowed_environment(os.environ)
-    hidden = await asyncio.to_thread(_existing, home, *_expanded(SECRETS))
-    shared = _expanded(writable)
-    shown = await asyncio.to_thread(readable, environment, _expanded(more), shared)
-    sandbox = Sandbox(found, hidden, shown, shared)
-    problem = await _problem(sandbox) if found else "it is not installed"
-    if not problem:
-        return sandbox
-    if choice == BUBBLEWRAP:
-        raise SandboxMissingError(
-            f"commands must run under bubblewrap, but {problem}; install it (bwrap) or let this host use user "
-            "namespaces, or choose auto or limits"
-        )
-    return Sandbox()
-
-
-def _expanded(paths: Sequence[str]) -> tuple[str, ...]:
+def expanded(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(os.path.expanduser(path) for path in paths)
-
-
-def _existing(*paths: Path | str) -> tuple[str, ...]:
-    # `Path.exists` raises if a folder above is inaccessible; what we cannot see does not exist for commands either.
-    return tuple(str(Path(path).resolve()) for path in paths if os.path.exists(path))
-
-
-async def _problem(sandbox: Sandbox) -> str:
-    """Why the sandbox does not work here; empty if it does."""
-    argv = sandbox.wrapped(["/bin/sh", "-c", ":"], "/usr", read_only=True)
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(PROBE_S):
-            _, stderr = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return f"it did not answer within {PROBE_S:g} s"
-    return "" if process.returncode == 0 else f"it fails here: {stderr.decode(errors='replace').strip()[:200]}"

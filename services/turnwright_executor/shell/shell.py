@@ -1,8 +1,7 @@
 """Runs shell commands on this host: in the project's root, with resource limits, without the executor's secrets.
 
-Theory of operation. A command runs in a session of its own. A small fixed script sets the limits and then becomes the
-command's shell, inside a sandbox if there is one; the command is an argument of the script, never a part of it. A
-supervisor outside the sandbox starts it, and adopts everything that it leaves behind. The supervisor's standard input
+Theory of operation. A command runs in a session of its own, inside a sandbox if there is one. A supervisor outside the
+sandbox sets its limits and starts it, and adopts everything that it leaves behind. The supervisor's standard input
 is a socket whose other end only the executor holds: when that end closes, it kills everything, so that nothing outlives
 a dead executor. The executor keeps telling it how long the run is leased, because an executor that is stopped (SIGSTOP)
 cannot end a command, and another executor may continue the run. The command's own standard input is /dev/null.
@@ -18,7 +17,6 @@ Source: architecture 6, 11; research/tooling 5; rows RU163, RU176; decision C36.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import resource
 import signal
@@ -37,25 +35,13 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_executor.files.environment import allowed_environment
 from turnwright_executor.files.listing import Signature
 from turnwright_executor.files.scan import DiskScanner, changes
+from turnwright_executor.shell import confining
 from turnwright_executor.shell.command_process import SUPERVISOR, CommandProcess, Launch, new_mark
 from turnwright_executor.shell.output import Output, Stream, opened
 from turnwright_executor.shell.sandbox import Sandbox
 from turnwright_executor.tools.ports import CommandEnd
 
 SHELL: Final = "/bin/sh"
-
-# Limits: seconds, blocks of 512 bytes, files, processes; then the command's program.
-# Shells disagree on the letter for processes. Where memory runs out a command is killed before any service.
-_LIMITS: Final = """
-[ "$1" = - ] || ulimit -t "$1" || exit 126
-[ "$2" = - ] || ulimit -f "$2" || exit 126
-[ "$3" = - ] || ulimit -n "$3" || exit 126
-[ "$4" = - ] || ulimit -u "$4" 2>/dev/null || ulimit -p "$4" || exit 126
-ulimit -c 0
-{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
-shift 4
-exec "$@"
-"""
 
 ALLOW_S: Final = 0.25
 """Seconds between two updates of a supervisor's deadline; leases last for seconds."""
@@ -138,23 +124,35 @@ class LocalShell(Struct):
     """Lists the project's files before and after a command, to report changed ones."""
 
     @property
+    def refusal(self) -> str:
+        return self.sandbox.refusal
+
+    @property
     def keeps_read_only(self) -> bool:
         """Whether read-only commands can be prevented from changing the project."""
         return self.sandbox.keeps_read_only
 
-    async def run(self, command: str, timeout_s: float, on_output: OnOutput, *, read_only: bool = False) -> CommandEnd:
+    async def run(
+        self,
+        command: str,
+        timeout_s: float,
+        on_output: OnOutput,
+        *,
+        read_only: bool = False,
+        network: bool = True,
+    ) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
         All processes are killed at the time limit or on cancellation; what they have written until then still arrives.
-        `read_only` prevents changes to the project, if the sandbox can. Raises OSError if nothing could be started, and
-        whatever `on_output` raises.
+        `read_only` prevents changes to the project, and without `network` there is none, if the sandbox can. Raises
+        OSError if nothing could be started, and whatever `on_output` raises.
         """
         before = None if read_only else await self._states()
         began = self.clock()
         outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
         with _pipes() as pipes:
             async with opened(pipes.take_reader(1)) as first, opened(pipes.take_reader(2)) as second:
-                process = self._start(command, pipes, read_only=read_only)
+                process = self._start(command, pipes, read_only=read_only, network=network and not read_only)
                 streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
                 pumps = [asyncio.create_task(stream.pump()) for stream in streams]
                 allowing = asyncio.create_task(self._extend_deadline(process))
@@ -222,28 +220,34 @@ class LocalShell(Struct):
         # 0 would mean no end at all.
         return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
 
-    def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
-        if read_only and not self.keeps_read_only:
-            raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
-        wrapped = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
-        argv = (SHELL, "-c", _LIMITS, "turnwright", *self._ulimits(), *wrapped)
-        launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
+    def _start(self, command: str, pipes: _Pipes, *, read_only: bool, network: bool) -> CommandProcess:
+        argv = (SHELL, "-c", command)
+        confined = confining.confined(self.sandbox, argv, str(self.root), read_only=read_only, network=network)
+        kept = {name: value for name, value in self.environment.items() if name not in confined.without}
+        environment = {**kept, **confined.environment}
+        launch = Launch(self.root, environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
         try:
             mark = new_mark()
-            process = launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
+            words = (f"mark={mark}", f"until={self._until_ms()}", *self._limits(), *confined.options)
+            process = launch.start((*SUPERVISOR, *words, "--", *confined.argv))
             return CommandProcess(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
         finally:
             pipes.close_child_ends()
 
-    def _ulimits(self) -> list[str]:
+    def _limits(self) -> Iterator[str]:
+        """The limits for the supervisor; never above the executor's own, which would be refused."""
         limits = self.limits
-        wanted = (
-            (resource.RLIMIT_CPU, limits.cpu_s, 1),
-            (resource.RLIMIT_FSIZE, limits.file_mb * 1024 * 1024, 512),
-            (resource.RLIMIT_NOFILE, limits.files, 1),
-            (resource.RLIMIT_NPROC, limits.processes, 1),
-        )
-        return [_ulimit(kind, value, unit) for kind, value, unit in wanted]
+        wanted = {
+            resource.RLIMIT_CPU: limits.cpu_s,
+            resource.RLIMIT_FSIZE: limits.file_mb * 1024 * 1024,
+            resource.RLIMIT_NOFILE: limits.files,
+            resource.RLIMIT_NPROC: limits.processes,
+        }
+        for kind, value in wanted.items():
+            if value:
+                hard = resource.getrlimit(kind)[1]
+                yield f"limit={kind}:{value if hard == resource.RLIM_INFINITY else min(value, hard)}"
+        yield f"limit={resource.RLIMIT_CORE}:0"
 
     async def _watch(self, process: CommandProcess, pumps: list[asyncio.Task[None]], timeout_s: float) -> Stop | None:
         """Wait for the command and then briefly for its output; returns why it must be stopped.
@@ -321,14 +325,6 @@ class LocalShell(Struct):
                 raise
         finally:
             await process.kill()
-
-
-def _ulimit(kind: int, value: int, unit: int) -> str:
-    """A limit for the script; never above the executor's own limit, which would be refused."""
-    hard = resource.getrlimit(kind)[1]
-    if not value:
-        return "-"
-    return str((value if hard == resource.RLIM_INFINITY else min(value, hard)) // unit)
 
 
 class _Pipes:

@@ -117,6 +117,10 @@ class Shell(Protocol):
     """Runs commands under limits, in the project's root, without secrets in the environment."""
 
     @property
+    def refusal(self) -> str:
+        """Why no command runs here, and what to do; empty: they do."""
+
+    @property
     def keeps_read_only(self) -> bool:
         """Whether commands can be prevented from changing the project."""
 

@@ -37,9 +37,11 @@ class Running:
         self._settings = settings
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
-        return self._proposed(command)
+        return self._proposed(command, context)
 
-    def _proposed(self, command: Command, *, read_only: bool = False) -> Done | Proposed:
+    def _proposed(self, command: Command, context: Context, *, read_only: bool = False) -> Done | Proposed:
+        if refusal := context.shell.refusal:
+            return failed("permission:403", f"{refusal}.")
         text = command.attributes.get("command", "").strip()
         if not text:
             return failed("invalid:400", f"<{self.name}> needs a command: <{self.name}>ls -la</{self.name}>.")
@@ -85,14 +87,14 @@ class Env(Running):
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Propose to run the command; refuse it if it would run unapproved and could change the project."""
         if context.shell.keeps_read_only:
-            return self._proposed(command, read_only=True)
-        if context.yolo:
+            return self._proposed(command, context, read_only=True)
+        if context.yolo and not context.shell.refusal:
             return failed(
                 "permission:403",
                 "<env> promises to change nothing, which cannot be enforced here, and nobody reviews this run. "
                 "Use <sh> where it is available, or <get> to read files.",
             )
-        return self._proposed(command)
+        return self._proposed(command, context)
 
 
 async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:

@@ -21,8 +21,9 @@ from turnwright.executor.v1 import query_pb2
 from needs import needs
 from services import running
 from surroundings import CACHES
+from turnwright_executor.shell.finding import SandboxMissingError, find_sandbox
 from turnwright_executor.shell.readable import git_paths_outside
-from turnwright_executor.shell.sandbox import Sandbox, SandboxMissingError, find_sandbox
+from turnwright_executor.shell.sandbox import Backend, Sandbox
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_kit.settings import SettingsError
 
@@ -376,19 +377,18 @@ async def test_env_needs_no_decision_where_it_can_change_nothing(tmp_path, monke
         assert not (services.files / "b.txt").exists()
 
 
-async def test_without_a_sandbox_there_are_limits(tmp_path):
-    sandbox = await find_sandbox("auto", tmp_path, program="no-such-program")
-    assert (sandbox, sandbox.name, sandbox.keeps_read_only) == (Sandbox(), "limits", False)
-    assert await find_sandbox("limits", tmp_path) == Sandbox()
-
-
-async def test_a_sandbox_that_does_not_work_is_none(tmp_path):
+async def test_a_bubblewrap_that_does_not_work_is_not_used(tmp_path):
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho no user namespaces >&2\nexit 1\n")
     broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
-    assert await find_sandbox("auto", tmp_path, program=str(broken)) == Sandbox()
+    assert (await find_sandbox("auto", tmp_path, program=str(broken))).backend is not Backend.BUBBLEWRAP
     with pytest.raises(SandboxMissingError, match="no user namespaces"):
         await find_sandbox("bubblewrap", tmp_path, program=str(broken))
+
+
+async def test_limits_alone_are_somebodys_choice(tmp_path):
+    assert await find_sandbox("limits", tmp_path) == Sandbox()
+    assert not Sandbox().keeps_read_only
 
 
 async def test_a_command_that_must_only_look_is_not_run_where_nothing_keeps_it_from_more(tmp_path):

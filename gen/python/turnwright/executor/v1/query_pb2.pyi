@@ -30,9 +30,15 @@ class _ConfinementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Confineme
     CONFINEMENT_UNSPECIFIED: _Confinement.ValueType  # 0
     """Not specified."""
     CONFINEMENT_LIMITS: _Confinement.ValueType  # 1
-    """Limits on time, output, memory and processes, without a sandbox."""
+    """Limits on time, output, memory and processes, without a sandbox: commands can read and change what the executor can.
+    Only if TURNWRIGHT_SH_SANDBOX=limits.
+    """
     CONFINEMENT_BUBBLEWRAP: _Confinement.ValueType  # 2
     """Limits, and a sandbox of bubblewrap in which `sh` can write only to the project, and `env` to nothing."""
+    CONFINEMENT_LANDLOCK: _Confinement.ValueType  # 3
+    """Limits, and the kernel's Landlock and seccomp: `sh` can write only to the project, and `env` to nothing."""
+    CONFINEMENT_NONE: _Confinement.ValueType  # 4
+    """No command runs: this host has neither, and the operator did not choose limits."""
 
 class Confinement(_Confinement, metaclass=_ConfinementEnumTypeWrapper):
     """How shell commands are confined."""
@@ -40,9 +46,15 @@ class Confinement(_Confinement, metaclass=_ConfinementEnumTypeWrapper):
 CONFINEMENT_UNSPECIFIED: Confinement.ValueType  # 0
 """Not specified."""
 CONFINEMENT_LIMITS: Confinement.ValueType  # 1
-"""Limits on time, output, memory and processes, without a sandbox."""
+"""Limits on time, output, memory and processes, without a sandbox: commands can read and change what the executor can.
+Only if TURNWRIGHT_SH_SANDBOX=limits.
+"""
 CONFINEMENT_BUBBLEWRAP: Confinement.ValueType  # 2
 """Limits, and a sandbox of bubblewrap in which `sh` can write only to the project, and `env` to nothing."""
+CONFINEMENT_LANDLOCK: Confinement.ValueType  # 3
+"""Limits, and the kernel's Landlock and seccomp: `sh` can write only to the project, and `env` to nothing."""
+CONFINEMENT_NONE: Confinement.ValueType  # 4
+"""No command runs: this host has neither, and the operator did not choose limits."""
 Global___Confinement: _TypeAlias = Confinement  # noqa: Y015
 
 class _ServiceName:

@@ -142,7 +142,8 @@ export enum Confinement {
   UNSPECIFIED = 0,
 
   /**
-   * Limits on time, output, memory and processes, without a sandbox.
+   * Limits on time, output, memory and processes, without a sandbox: commands can read and change what the executor can.
+   * Only if TURNWRIGHT_SH_SANDBOX=limits.
    *
    * @generated from enum value: CONFINEMENT_LIMITS = 1;
    */
@@ -154,6 +155,20 @@ export enum Confinement {
    * @generated from enum value: CONFINEMENT_BUBBLEWRAP = 2;
    */
   BUBBLEWRAP = 2,
+
+  /**
+   * Limits, and the kernel's Landlock and seccomp: `sh` can write only to the project, and `env` to nothing.
+   *
+   * @generated from enum value: CONFINEMENT_LANDLOCK = 3;
+   */
+  LANDLOCK = 3,
+
+  /**
+   * No command runs: this host has neither, and the operator did not choose limits.
+   *
+   * @generated from enum value: CONFINEMENT_NONE = 4;
+   */
+  NONE = 4,
 }
 
 /**
