@@ -23,7 +23,7 @@ from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
 from turnwright_kit.identity.caller import Kind
-from turnwright_kit.identity.own_tokens import derive_token
+from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.server import EVERY_S, RunningServer
 from turnwright_kit.service import Service
@@ -35,9 +35,11 @@ from turnwright_store.wiring import build as build_store
 SECRET = "services-secret"
 
 
-def token_for(name: str, kind: Kind = Kind.PERSON, *, secret: str = SECRET) -> str:
+def token_for(
+    name: str, kind: Kind = Kind.PERSON, *, audience: str = "executor", secret: str = SECRET, **claims: Any
+) -> str:
     """A token of somebody who does not hold the secret."""
-    return derive_token(secret, kind, name)
+    return make_token(TokenKey.of(secret, audience), name, kind, DAY_S, **claims)
 
 
 LEASE_S = 600.0

@@ -65,7 +65,7 @@ CANCELS: Final = {"session/prompt": "session/cancel"}
 TOKEN: Final = {
     "id": "token",
     "name": "Token",
-    "description": "Start the agent with TURNWRIGHT_TOKEN: `turnwright token` makes one for the deployment.",
+    "description": "Start the agent with TURNWRIGHT_TOKEN: `turnwright token create` makes one for the deployment.",
 }
 _FENCES: Final = re.compile("`+")
 _MISSING: Final = (Reason.RUN_NOT_FOUND, Reason.PROJECT_NOT_FOUND, Reason.MODEL_NOT_FOUND, Reason.ENTRY_NOT_FOUND)

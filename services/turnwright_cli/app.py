@@ -478,13 +478,34 @@ add_command(
     Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
 )
 
+_AUDIENCE: Final = click.Choice(["executor", "store", "assembler", "provider"])
+token = add_group(
+    app, "token", "Make tokens with fewer rights than this deployment's secret, and the keys that verify them."
+)
 add_command(
-    app,
-    "token",
-    "tokens:print_token",
-    "Print a token with fewer rights, derived from this deployment's secret.",
-    Option(["--tier"], type=click.Choice(["client", "model", "plugin"]), required=True, help="What it may do."),
+    token,
+    "create",
+    "tokens:create_token",
+    "Print a token, made from this deployment's secret.",
     Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
+    Option(
+        ["--kind"],
+        type=click.Choice(["person", "model", "plugin", "service"]),
+        default="person",
+        help="What will use it [person]",
+    ),
+    Option(["--project", "projects"], metavar="NAME", multiple=True, help="Limit it to this project; repeatable."),
+    Option(["--group", "groups"], metavar="NAME", multiple=True, help="A group that they belong to; repeatable."),
+    Option(["--days"], metavar="N", type=click.IntRange(1, 400), default=30, help="How long it is valid [30]"),
+    Option(["--audience"], type=_AUDIENCE, default="executor", help="The service that takes it [executor]"),
+    common=(),
+)
+add_command(
+    token,
+    "key",
+    "tokens:print_key",
+    "Print the key that verifies the tokens for a service, for its TURNWRIGHT_KEYS.",
+    Argument(["audience"], metavar="SERVICE", type=_AUDIENCE, help="executor, store, assembler or provider."),
     common=(),
 )
 add_command(

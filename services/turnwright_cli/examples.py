@@ -83,7 +83,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright store restore": ("turnwright store restore copy.db --db postgresql://host/name",),
     "turnwright policy": ("turnwright policy test --hook my_voters:careful --all",),
     "turnwright policy test": ("turnwright policy test --hook my_voters:careful --all",),
-    "turnwright token": ("turnwright token --tier client --principal alice",),
+    "turnwright token": ("turnwright token create --principal alice",),
+    "turnwright token create": (
+        "turnwright token create --principal alice",
+        "turnwright token create --principal ci --project thing --days 7",
+    ),
+    "turnwright token key": ("turnwright token key executor",),
     "turnwright completion": (
         'eval "$(turnwright completion bash)"     in ~/.bashrc',
         'eval "$(turnwright completion zsh)"      in ~/.zshrc',

@@ -29,7 +29,7 @@ from turnwright_kit.access import check_declared
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.errors import abort
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
-from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.caller import current_caller, enter_caller
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.headers import is_open
 from turnwright_kit.in_process import LocalContext, LocalServer
@@ -213,9 +213,11 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
         try:
-            caller = self._gate.check(metadata)
+            caller = self._gate.caller(metadata)
         except TurnwrightError as error:
             return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
+        # The handler runs in the task in which it is looked up.
+        enter_caller(caller)
         try:
             if not caller.is_trusted:
                 self._ledger.check(caller.name, is_stream=not found.unary_unary)
@@ -241,7 +243,10 @@ class _Guarded(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), **codecs)
 
     def _admitted(self, context: object, metadata: Metadata) -> str:
-        return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
+        """The name of the caller, who is known since the handler was looked up, but within one process."""
+        if isinstance(context, LocalContext):
+            enter_caller(self._gate.caller(metadata))
+        return current_caller().name
 
     async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.

@@ -16,7 +16,6 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 
 import grpc
 
-from turnwright_kit.identity.gate import LocalIdentity
 from turnwright_kit.scope import Metadata
 
 # The servicer context of a call without a server of gRPC: what our guard and the handlers behind it use of gRPC's.
@@ -36,11 +35,9 @@ class LocalContext:
         metadata: Metadata,
         timeout_s: float | None,
         write: Callable[[Any], Awaitable[None]] | None = None,
-        identity: LocalIdentity | None = None,
     ) -> None:
         """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message."""
         self.write = write or _no_stream
-        self.identity = identity
         self._metadata = metadata
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._failure: grpc.aio.AioRpcError | None = None
@@ -134,7 +131,6 @@ class LocalChannel:
 
     def __init__(self, server: LocalServer) -> None:
         self._server = server
-        self._identity = LocalIdentity()
 
     def unary_unary(self, method: str, **_codecs: object) -> Callable[..., Awaitable[object]]:
         return self._answering(method, "unary_unary")
@@ -145,7 +141,7 @@ class LocalChannel:
 
     def _answering(self, method: str, kind: str) -> Callable[..., Awaitable[object]]:
         async def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> object:  # noqa: ASYNC109 - as gRPC's
-            handler, context = self._server.find(method), LocalContext(metadata, timeout, identity=self._identity)
+            handler, context = self._server.find(method), LocalContext(metadata, timeout)
             task = asyncio.create_task(context.outcome(getattr(handler, kind)(request, context)))
             try:
                 await asyncio.wait((task,), timeout=timeout)
@@ -161,7 +157,7 @@ class LocalChannel:
 
     def unary_stream(self, method: str, **_codecs: object) -> Callable[..., LocalStream]:
         def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
-            return LocalStream(self._server, method, request, timeout, metadata, self._identity)
+            return LocalStream(self._server, method, request, timeout, metadata)
 
         return call
 
@@ -182,7 +178,6 @@ class LocalStream:
         request: object,
         timeout_s: float | None,
         metadata: Metadata,
-        identity: LocalIdentity,
     ) -> None:
         """Begin the call. `timeout_s` is its deadline in seconds from now; None: no deadline."""
         self._unread: deque[object] = deque()
@@ -192,7 +187,7 @@ class LocalStream:
         self._room: asyncio.Future[None] | None = None
         loop = asyncio.get_running_loop()
         self._deadline = None if timeout_s is None else loop.call_later(timeout_s, self._expire)
-        context = LocalContext(metadata, timeout_s, self._write, identity)
+        context = LocalContext(metadata, timeout_s, self._write)
         self._task = asyncio.create_task(self._run(server, method, request, context))
         self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
 

@@ -21,7 +21,7 @@ from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import call_lost_error, from_rpc
 from turnwright_kit.identity.caller import KINDS, Caller
 from turnwright_kit.identity.headers import call_metadata
-from turnwright_kit.identity.own_tokens import derive_token
+from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
 from turnwright_kit.in_process import LocalChannel, LocalServers
 from turnwright_kit.message_size import RECEIVES_ALL
 from turnwright_kit.scope import current_scope
@@ -192,7 +192,9 @@ class Peer:
         """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""
         if caller.is_root:
             return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
-        return (*call_metadata(derive_token(self._token, KINDS[caller.tier], caller.name)), RECEIVES_ALL)
+        key = TokenKey.of(self._token, self.name)
+        token = make_token(key, caller.name, KINDS[caller.tier], DAY_S, projects=caller.projects, groups=caller.groups)
+        return (*call_metadata(token), RECEIVES_ALL)
 
     def stream(
         self,

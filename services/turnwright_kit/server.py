@@ -213,6 +213,9 @@ SERVER_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     # Clients of `dns:///` names then connect anew, and find replicas that have been added. Calls in progress go on.
     ("grpc.max_connection_age_ms", 600_000),
+    # A token of an issuer can name hundreds of groups. Above the first of these gRPC refuses by chance.
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.absolute_max_metadata_size", 24 * 1024),
     # Two processes on one port would share its calls by chance.
     ("grpc.so_reuseport", 0),
 )
@@ -272,7 +275,7 @@ class RunningServer:
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
         server = grpc.aio.server(interceptors=self._observers, options=options)
         accepted = settings.secrets_accepted if settings else ()
-        gate = CallerGate(self._secret, self.service.floor, accepted)
+        gate = CallerGate(self.service.name, (self._secret, *accepted), self.service.floor)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits

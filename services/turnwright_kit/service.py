@@ -87,7 +87,10 @@ class LocalService:
 
     async def start(self) -> None:
         await self._service.start()
-        gate, health = CallerGate(self._secret, self._service.floor), Health(self._service.grpc_name)
+        gate, health = (
+            CallerGate(self._service.name, (self._secret,), self._service.floor),
+            Health(self._service.grpc_name),
+        )
         health.set(ready=True)
         service = self._service
         guarded = GuardedServer(None, self.local, gate, self._calls, service.codecs, admits=service.admits)

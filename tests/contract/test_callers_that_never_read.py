@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import cache
 from typing import ClassVar
 
 import grpc
@@ -54,8 +55,9 @@ HEAD = b"\xfa\xff\xff\xff\x0f"
 """The tag of a field that no message has, with a length: whoever parses it keeps it, and sends it again."""
 
 
-def token_of(principal: str) -> tuple[tuple[str, str], ...]:
-    return call_metadata(token_for(principal))
+@cache
+def token_of(principal: str, audience: str = "store") -> tuple[tuple[str, str], ...]:
+    return call_metadata(token_for(principal, audience=audience))
 
 
 class Pages:
@@ -313,7 +315,7 @@ async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are
         for name in ("executor", "store"):
             caller = await NeverReads.connect(services.addresses[name])
             for _ in range(40):
-                caller.call(method, request.SerializeToString(), token_of("mallory"))
+                caller.call(method, request.SerializeToString(), token_of("mallory", name))
             assert 0 < await settled(caller, 40) <= UNSENT_BYTES_MAX // 1_500_000
             async with asyncio.timeout(WAIT_S):
                 assert (await client.get_run(services.project, "r")).run.run == "r"

@@ -172,13 +172,13 @@ def test_a_call_without_a_valid_token_is_refused(service, metadata) -> None:
 
 def test_a_call_cannot_raise_the_tier_of_its_token(service) -> None:
     name, channel = service
-    token = token_for("m", Kind.MODEL, secret=SECRET)
+    token = token_for("m", Kind.MODEL, audience=name, secret=SECRET)
     assert call(channel, name, call_metadata(token, Tier.SYSTEM)) is grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_the_executor_and_the_assembler_have_no_business_with_a_models_token(home) -> None:
-    token = token_for("m", Kind.MODEL, secret=SECRET)
     for name in ("executor", "assembler"):
+        token = token_for("m", Kind.MODEL, audience=name, secret=SECRET)
         with grpc.insecure_channel(f"unix:{home}/{name}") as channel:
             assert call(channel, name, call_metadata(token)) is grpc.StatusCode.PERMISSION_DENIED
 

@@ -1,67 +1,103 @@
-"""The gate: authenticates the caller of each call, and lowers its tier if the call asks for it.
+"""The gate: makes the caller of each call from the headers that it sends, and remembers whom it has verified.
 
-Source: architecture 10.
+Nothing else reads a token. What counts is the first that fits: the deployment's secret, then a token of our own. A
+token that is wrong is refused: nothing else that the call has makes up for it. Source: architecture 10, ADR 65.
 """
 
 from __future__ import annotations
 
+import hmac
+import time
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, fault
-from turnwright_kit.identity.caller import Caller, enter_caller
+from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof
 from turnwright_kit.identity.headers import AUTHORIZATION, TIER
-from turnwright_kit.identity.own_tokens import authenticate
+from turnwright_kit.identity.own_tokens import LEEWAY_S, OwnTokens, TokenKey, is_own
+from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
 from turnwright_kit.scope import Metadata
+
+TOKEN_BYTES_MAX: Final = 12 * 1024
+"""Maximum length of a token, in bytes: one with 200 groups of an issuer has 8 KiB."""
+
+KNOWN_MAX: Final = 4096
+"""Verified tokens that are remembered."""
 
 _SEND_ONE: Final = "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN)."
 _UNKNOWN: Final = (
     "The token does not belong to this deployment: send the one in the file `token` of its home, or one that "
-    "`turnwright token` made from it."
+    "`turnwright token create` made for it."
 )
-
-
-class LocalIdentity(Struct):
-    """Who a peer in this process is. It sends the same metadata with each call, which need not be checked again."""
-
-    metadata: Metadata | None = None
-    caller: Caller | None = None
+_OLD_FORM: Final = (
+    "This is a token of a release before 0.1.0. Make a new one: "
+    "`turnwright token create --principal ci --project PROJECT`."
+)
 
 
 class CallerGate:
     """Authenticates callers, and refuses calls without a valid token or with a tier above what it allows."""
 
-    def __init__(self, secret: str, floor: Tier, accepted: Iterable[str] = ()) -> None:
-        """Verify tokens with this secret, or with others while it is replaced; callers below the floor are refused."""
-        self._secrets = (secret, *accepted)
+    def __init__(
+        self, audience: str, secrets: Iterable[str], floor: Tier = Tier.CLIENT, keys: Iterable[TokenKey] = ()
+    ) -> None:
+        """Take calls to a service, its tokens' audience; callers below the floor are refused.
+
+        `secrets` are those of the deployment: more than one while the first is replaced, none where it is not known.
+        """
+        self._secrets = tuple(secret.encode() for secret in secrets)
+        self._own = OwnTokens(audience, (*(TokenKey.of(secret, audience) for secret in secrets), *keys))
         self._floor = floor
+        self._known: dict[tuple[object, object], Caller] = {}
+        self.revoked: frozenset[str] = frozenset()
+        """Ids of the tokens that are refused though they are valid."""
 
-    def admit(self, metadata: Metadata, identity: LocalIdentity | None = None) -> str:
-        """Authenticate an rpc and set its caller; returns the principal. Raises an error for the caller."""
-        known = identity or LocalIdentity()
-        if known.caller is None or known.metadata is not metadata:
-            known.caller, known.metadata = self.check(metadata), metadata
-        enter_caller(known.caller)
-        return known.caller.name
-
-    def check(self, metadata: Metadata) -> Caller:
-        """The caller. Raises an error for the caller."""
+    def caller(self, metadata: Metadata) -> Caller:
+        """The caller that the headers of a call name. Raises UNAUTHENTICATED, TIER_FORBIDDEN, INVALID_FIELD."""
         headers = dict(metadata)
         if len(headers) < len(metadata):
             _check_single(metadata)
-        scheme, _, token = str(headers.get(AUTHORIZATION, "")).partition(" ")
+        sent = headers.get(AUTHORIZATION), headers.get(TIER)
+        caller = self._known.get(sent)
+        if caller is None or _is_over(caller):
+            caller = self._verified(str(sent[0] or ""))
+            if sent[1]:
+                caller = _lowered(caller, str(sent[1]))
+            self._check_floor(caller)
+            if len(self._known) >= KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[sent] = caller
+        if self.revoked and caller.token in self.revoked:
+            raise refusal("revoked", f"This token has been revoked. {ANOTHER}")
+        return caller
+
+    def _verified(self, authorization: str) -> Caller:
+        scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
+            raise refusal("missing", _SEND_ONE)
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refusal("malformed", f"This token has {len(token)} bytes; at most {TOKEN_BYTES_MAX} are taken.")
         for secret in self._secrets:
-            if caller := authenticate(token, secret):
-                break
-        else:
-            raise fault(Reason.UNAUTHENTICATED, _UNKNOWN)
-        if wanted := headers.get(TIER):
-            caller = _lowered(caller, str(wanted))
+            if hmac.compare_digest(token.encode(), secret):
+                return Caller(OPERATOR, Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
+        if token.startswith("tw1."):
+            raise refusal("old_form", _OLD_FORM)
+        if token.count(".") != 2:
+            raise refusal("unknown_key", _UNKNOWN)
+        import jwt  # noqa: PLC0415 - loads cryptography; who has the secret needs neither
+
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+        except (jwt.PyJWTError, RecursionError):
+            raise of_jwt(jwt.DecodeError(), token) from None
+        if not isinstance(key_id, str) or not is_own(key_id):
+            raise refusal("issuer", _UNKNOWN)
+        return self._own.caller(token, key_id)
+
+    def _check_floor(self, caller: Caller) -> None:
         if caller.tier < self._floor:
             raise fault(
                 Reason.TIER_FORBIDDEN,
@@ -69,7 +105,10 @@ class CallerGate:
                 tier=caller.tier.name.lower(),
                 ceiling=caller.highest_tier.name.lower(),
             )
-        return caller
+
+
+def _is_over(caller: Caller) -> bool:
+    return bool(caller.expires_ms) and caller.expires_ms / 1000 + LEEWAY_S <= time.time()
 
 
 def _check_single(metadata: Metadata) -> None:

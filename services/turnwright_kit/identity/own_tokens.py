@@ -1,49 +1,188 @@
-"""Our own tokens, which are derived from the deployment's secret: `tw1.{tier}.{principal}.{mac}`.
+"""Our own tokens: JWTs (RFC 7519), signed with HMAC-SHA-256 by a key that is derived from the deployment's secret.
 
-Every service that knows the secret can verify them locally, and an altered tier or name does not match its MAC.
+HS256 is symmetric: who can verify a token can make one. So each service, a token's audience, has a key of its own, and
+an executor, where the commands of models run, holds nothing that makes a token for the store. Source: ADR 65.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 import re
-from typing import Final
+import secrets
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, Self
 
-from turnwright_values.types import Tier
+from msgspec import Struct
 
-from turnwright_kit.identity.caller import KINDS, OPERATOR, TIERS, Caller, Kind, Proof
-from turnwright_kit.identity.headers import check_token
+from turnwright_core.errors import TurnwrightError
+from turnwright_kit.identity.caller import OPERATOR, TIERS, Caller, Kind, Proof
+from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
 
-_PRINCIPAL: Final = re.compile(r"[A-Za-z0-9_@-]{1,64}")
+AUDIENCES: Final = ("executor", "store", "assembler", "provider")
+ISSUER: Final = "turnwright"
+
+DAYS: Final = 30
+"""Days for which a token is valid, unless another time is asked for."""
+DAYS_MAX: Final = 400
+
+DAY_S: Final = 86_400
+LEEWAY_S: Final = 60
+"""Seconds by which clocks may differ."""
+
+NAMES_MAX: Final = 64
+"""Projects, or groups, in one token."""
+
+_ALGORITHM: Final = "HS256"
+_NAME: Final = re.compile(r"[A-Za-z0-9_@.-]{1,64}")
+_KEY_BYTES: Final = 32
+_KEY_ID: Final = re.compile(rf"[0-9a-f]{{8}}\.({'|'.join(AUDIENCES)})")
 
 
-def derive_token(secret: str, kind: Kind, principal: str) -> str:
-    """A token with fewer rights for a principal. Raises ValueError for a name that cannot be part of a token."""
-    if not _PRINCIPAL.fullmatch(principal):
-        raise ValueError("a principal has 1 to 64 characters out of letters, digits, '_', '-' and '@'")
-    if principal == OPERATOR:
+class TokenKey(Struct, frozen=True):
+    """What makes and verifies the tokens of one audience."""
+
+    audience: str
+    value: bytes
+
+    @property
+    def id(self) -> str:
+        """The `kid` of its tokens; it tells nothing of the key but which one it is."""
+        return f"{hashlib.sha256(self.value).hexdigest()[:8]}.{self.audience}"
+
+    @property
+    def text(self) -> str:
+        """As in TURNWRIGHT_KEYS."""
+        return f"{self.audience}:{base64.urlsafe_b64encode(self.value).decode().rstrip('=')}"
+
+    @classmethod
+    def of(cls, secret: str, audience: str) -> Self:
+        """The key that a secret has for an audience: HKDF-SHA-256 (RFC 5869), whose output is one block here."""
+        extracted = hmac.digest(bytes(_KEY_BYTES), secret.encode(), "sha256")
+        return cls(audience, hmac.digest(extracted, f"turnwright token {audience}\x01".encode(), "sha256"))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError with a sentence."""
+        audience, _, encoded = text.partition(":")
+        try:
+            value = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            value = b""
+        if audience not in AUDIENCES or len(value) != _KEY_BYTES:
+            raise ValueError("must be keys that `turnwright token key SERVICE` has printed, separated by commas")
+        return cls(audience, value)
+
+
+def check_name(name: str, kind: Kind) -> str:
+    """A principal of our own tokens. Raises ValueError with a sentence for others."""
+    if not _NAME.fullmatch(name):
+        raise ValueError("a principal has 1 to 64 characters out of letters, digits, '_', '-', '.' and '@'")
+    if name == OPERATOR:
         raise ValueError(
-            f"the principal {OPERATOR!r} stands for the holder of the deployment's secret: choose another name"
+            f"the principal {name!r} stands for the holder of the deployment's secret: choose another name"
         )
-    claim = f"tw1.{TIERS[kind].name.lower()}.{principal}"
-    mac = hmac.new(secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
-    return f"{claim}.{mac}"
+    if name in AUDIENCES and kind is not Kind.SERVICE:
+        raise ValueError(f"the principal {name!r} is the name of a service: choose another name")
+    return name
 
 
-def authenticate(token: str, secret: str) -> Caller | None:
-    """The caller that a token identifies, at its highest tier; None for a token not derived from this secret."""
-    try:
-        check_token(token)
-    except ValueError:
-        return None
-    if hmac.compare_digest(token.encode(), secret.encode()):
-        return Caller(OPERATOR, Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
-    parts = token.split(".")
-    tier = Tier.__members__.get(parts[1].upper()) if len(parts) == 4 else None
-    kind = KINDS.get(tier) if tier else None
-    if kind is None or not _PRINCIPAL.fullmatch(parts[2]) or parts[2] == OPERATOR:
-        return None
-    if not hmac.compare_digest(token.encode(), derive_token(secret, kind, parts[2]).encode()):
-        return None
-    return Caller(parts[2], kind, TIERS[kind])
+def make_token(
+    key: TokenKey,
+    name: str,
+    kind: Kind,
+    lasts_s: float,
+    *,
+    projects: Collection[str] | None = None,
+    groups: Collection[str] = (),
+) -> str:
+    """A token for the audience of the key, which lasts so many seconds.
+
+    `projects` are those that it is limited to; None: it is not limited. Raises ValueError with a sentence.
+    """
+    import jwt  # noqa: PLC0415 - loads cryptography; who has the secret needs neither
+
+    if not 0 < lasts_s <= DAYS_MAX * DAY_S:
+        raise ValueError(f"a token is valid for at most {DAYS_MAX} days")
+    for named in (projects or (), groups):
+        if len(named) > NAMES_MAX or not all(0 < len(each) <= NAMES_MAX * 4 for each in named):
+            raise ValueError(f"a token names at most {NAMES_MAX} projects and {NAMES_MAX} groups")
+    now_s = int(time.time())
+    claims: dict[str, Any] = {
+        "iss": ISSUER,
+        "sub": check_name(name, kind),
+        "kind": kind.value,
+        "aud": key.audience,
+        "iat": now_s,
+        "exp": now_s + int(lasts_s),
+        "jti": secrets.token_urlsafe(12),
+    }
+    if projects is not None:
+        claims["prj"] = sorted(projects)
+    if groups:
+        claims["grp"] = sorted(groups)
+    return jwt.encode(claims, key.value, algorithm=_ALGORITHM, headers={"kid": key.id})
+
+
+def is_own(key_id: str) -> bool:
+    """Whether a `kid` is of a token of ours, of any deployment."""
+    return _KEY_ID.fullmatch(key_id) is not None
+
+
+class OwnTokens:
+    """Verifies the tokens of one audience, with each of the keys that it accepts."""
+
+    def __init__(self, audience: str, keys: Iterable[TokenKey]) -> None:
+        self._audience = audience
+        self._keys = {key.id: key.value for key in keys if key.audience == audience}
+
+    def caller(self, token: str, key_id: str) -> Caller:
+        """Who a token is of. Raises UNAUTHENTICATED."""
+        import jwt  # noqa: PLC0415 - as above
+
+        key = self._keys.get(key_id)
+        if key is None:
+            raise self._unknown(key_id.partition(".")[2])
+        required = ["iss", "sub", "aud", "exp", "iat", "jti"]
+        try:
+            claims = jwt.decode(
+                token, key, algorithms=[_ALGORITHM], audience=self._audience, issuer=ISSUER, leeway=LEEWAY_S,
+                options={"require": required},
+            )  # fmt: skip
+        except jwt.PyJWTError as error:
+            raise of_jwt(error, token) from None
+        return _caller_of(claims)
+
+    def _unknown(self, audience: str) -> TurnwrightError:
+        here = self._audience
+        if audience == here:
+            why = "it is of another deployment, or its secret has been replaced"
+            return refusal("unknown_key", f"The key of this token is not accepted, or not any more: {why}. {ANOTHER}")
+        make = f"`turnwright token create --principal NAME --audience {here}`"
+        return refusal("audience", f"This is a token for the {audience}, and here is the {here}: make one with {make}.")
+
+
+def _caller_of(claims: Mapping[str, Any]) -> Caller:
+    """The caller of claims that our key has signed; another release may have made them."""
+    kind = {kind.value: kind for kind in Kind}.get(claims.get("kind", ""))
+    projects, groups = claims.get("prj"), claims.get("grp", [])
+    is_known = kind is not None and _are_names(groups) and (projects is None or _are_names(projects))
+    if kind is None or not is_known or not _NAME.fullmatch(claims["sub"]) or claims["sub"] == OPERATOR:
+        raise refusal("malformed", f"This token has claims that this release does not know. {ANOTHER}")
+    return Caller(
+        claims["sub"],
+        kind,
+        TIERS[kind],
+        Proof.TOKEN,
+        groups=frozenset(groups),
+        token=claims["jti"],
+        expires_ms=int(claims["exp"]) * 1000,
+        projects=None if projects is None else frozenset(projects),
+    )
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)

@@ -197,7 +197,9 @@ async def test_no_call_goes_unauthenticated(tmp_path, store, client, token):
 
 @pytest.mark.asyncio
 async def test_it_answers_the_services_of_its_deployment_only(tmp_path, store, client):
-    guest = Client(f"unix:{tmp_path}/assembler.sock", token_for("ada", Kind.PLUGIN, secret=SECRET))
+    guest = Client(
+        f"unix:{tmp_path}/assembler.sock", token_for("ada", Kind.PLUGIN, audience="assembler", secret=SECRET)
+    )
     error = await refusal(guest.assemble())
     assert (error.code(), store.requests) == (grpc.StatusCode.PERMISSION_DENIED, [])
     await guest.channel.close()

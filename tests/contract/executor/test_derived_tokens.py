@@ -46,7 +46,7 @@ async def guest(services, tier: Tier = Tier.CLIENT):
 @contextlib.asynccontextmanager
 async def direct(services, service: str, stub, tier: Tier = Tier.CLIENT):
     """A service behind the executor, as somebody with a derived token calls it."""
-    peer = Peer(service, services.addresses[service], token_for("guest", KINDS[tier]), 10.0)
+    peer = Peer(service, services.addresses[service], token_for("guest", KINDS[tier], audience=service), 10.0)
     try:
         yield peer, stub(peer.channel)
     finally:

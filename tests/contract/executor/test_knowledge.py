@@ -24,7 +24,7 @@ KNOWLEDGE = "log://turn_1/knowledge"
 
 async def indexed(services: Services, words: str) -> list[entry_pb2.SearchHit]:
     """What a search finds, once it finds something: the index follows writes."""
-    peer = Peer("store", services.addresses["store"], token_for("tests", Kind.SERVICE), 10.0)
+    peer = Peer("store", services.addresses["store"], token_for("tests", Kind.SERVICE, audience="store"), 10.0)
     stub = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
     try:
         async with asyncio.timeout(60):

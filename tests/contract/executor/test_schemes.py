@@ -35,7 +35,7 @@ SECTION = re.compile(r"^<(summary|visible|log|unknowns)>\n(.*?)\n</\1>$", re.DOT
 @contextlib.asynccontextmanager
 async def plugin(services):
     """The store, as a plugin with a token of its own calls it."""
-    peer = Peer("store", services.addresses["store"], token_for("wiki", Kind.PLUGIN), 10.0)
+    peer = Peer("store", services.addresses["store"], token_for("wiki", Kind.PLUGIN, audience="store"), 10.0)
     try:
         yield peer
     finally:

@@ -72,7 +72,7 @@ def shared_settings(shared_root):
 @contextlib.asynccontextmanager
 async def calling(services, tier: Tier, server: str = "executor", stub=executor_service_pb2_grpc.ExecutorServiceStub):
     """A service as a caller with a token of a tier calls it."""
-    peer = Peer(server, services.addresses[server], token_for("someone", KINDS[tier]), 10.0)
+    peer = Peer(server, services.addresses[server], token_for("someone", KINDS[tier], audience=server), 10.0)
     try:
         yield peer, stub(peer.channel)
     finally:

@@ -103,7 +103,7 @@ def request_of(rpc: str, fields: dict[str, Any]) -> Any:
 
 def as_tier(address: str, tier: Tier, principal: str = "alice") -> Client:
     """A client whose token allows this tier at most."""
-    return Client(address, token_for(principal, KINDS[tier], secret=SECRET))
+    return Client(address, token_for(principal, KINDS[tier], audience="store", secret=SECRET))
 
 
 def set_(path: str, body: str | None = None, attributes: str | None = None, **more: Any) -> write_pb2.EntryWrite:

@@ -22,6 +22,7 @@ from turnwright_cli.explaining import explain
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.options import WorkCommand, function_of
 from turnwright_cli.steering import add_schedule
+from turnwright_kit.identity.own_tokens import DAYS_MAX
 
 
 def turnwright(*arguments: str, home, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -47,8 +48,8 @@ REFUSED = {
     "reason for an acceptance": (["resolve", "r", "--accept", "--reason", "x"], b"", b"--reason"),
     "unknown service": (["serve", "--only", "stor"], b"", b"--only"),
     "bad address": (["serve", "--listen", "7440"], b"", b"--listen"),
-    "unknown tier": (["token", "--tier", "system", "--principal", "x"], b"", b"--tier"),
-    "bad principal": (["token", "--tier", "client", "--principal", "a b"], b"", b"--principal"),
+    "unknown kind": (["token", "create", "--kind", "root", "--principal", "x"], b"", b"--kind"),
+    "bad principal": (["token", "create", "--principal", "a b"], b"", b"principal"),
     "two times for a schedule": (
         ["schedules", "add", "r", "s", "--cron", "* * * * *", "--every", "1h"],
         b"",
@@ -84,7 +85,7 @@ def test_a_server_that_is_not_there_is_unreachable(tmp_path) -> None:
     assert b"turnwright doctor" in done.stderr
 
 
-@pytest.mark.parametrize("command", [["runs"], ["token", "--tier", "client", "--principal", "ci"]], ids=lambda c: c[0])
+@pytest.mark.parametrize("command", [["runs"], ["token", "create", "--principal", "ci"]], ids=lambda c: c[0])
 def test_a_token_file_that_holds_none_says_what_to_do(command, tmp_path) -> None:
     (tmp_path / "token").touch(0o600)
 
@@ -103,15 +104,19 @@ def test_a_home_that_cannot_be_made_is_reported_plainly(tmp_path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_a_token_is_derived_from_the_deployments_own(tmp_path) -> None:
-    from turnwright_values.types import Tier
+def test_a_token_is_made_from_the_deployments_secret(tmp_path) -> None:
+    from turnwright_kit.identity.gate import CallerGate
+    from turnwright_kit.identity.headers import call_metadata
+    from turnwright_kit.identity.own_tokens import TokenKey
 
-    from turnwright_kit.identity.own_tokens import authenticate
+    asked = ("--principal", "ci", "--kind", "plugin", "--project", "thing", "--group", "devs", "--audience", "store")
+    done = turnwright("token", "create", *asked, home=tmp_path)
+    key = turnwright("token", "key", "store", home=tmp_path)
 
-    done = turnwright("token", "--tier", "client", "--principal", "ci", home=tmp_path)
-
-    caller = authenticate(done.stdout.decode().strip(), (tmp_path / "token").read_text().strip())
-    assert (done.returncode, caller.name, caller.tier) == (0, "ci", Tier.CLIENT)
+    gate = CallerGate("store", (), keys=[TokenKey.parse(key.stdout.decode().strip())])
+    caller = gate.caller(call_metadata(done.stdout.decode().strip()))
+    assert (done.returncode, caller.name, caller.kind.value) == (0, "ci", "plugin")
+    assert (caller.projects, caller.groups) == ({"thing"}, {"devs"})
 
 
 def commands(group: click.Group) -> list[WorkCommand]:
@@ -192,7 +197,8 @@ def test_every_number_that_an_option_takes_fits_into_its_field() -> None:
     ]
     assert len(numbers) > 5
     fields = {2**32 - 1: budget_pb2.Budget(turns_max=2**32 - 1), 2**53 - 1: budget_pb2.Budget(tokens_max=2**53 - 1)}
-    assert {getattr(number, "max", None) for number in numbers} == fields.keys()
+    # The days of a token are in no field.
+    assert {getattr(number, "max", None) for number in numbers} == {*fields, DAYS_MAX}
 
 
 @pytest.mark.parametrize(

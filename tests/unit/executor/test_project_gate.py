@@ -13,10 +13,10 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_executor.rpc.project_gate import ABOUT_ALL, ABOUT_NO_PROJECT, ProjectGate
 from turnwright_executor.rpc.projects import ProjectCalls, ProjectReads
-from turnwright_kit.identity.caller import KINDS
+from turnwright_kit.identity.caller import KINDS, enter_caller
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.headers import call_metadata
-from turnwright_kit.identity.own_tokens import derive_token
+from turnwright_kit.identity.own_tokens import TokenKey, make_token
 from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -27,13 +27,16 @@ TIERS = {Tier.MODEL: True, Tier.CLIENT: True, Tier.PLUGIN: False, Tier.SYSTEM: F
 """Whether a caller of this tier is looked at."""
 
 
+KEY = TokenKey.of("secret", "executor")
+
+
 async def is_open(name: str) -> bool:
     return name == "open"
 
 
 def admit(tier: Tier) -> None:
-    token = "secret" if tier is Tier.SYSTEM else derive_token("secret", KINDS[tier], "guest")
-    CallerGate("secret", Tier.MODEL).admit(call_metadata(token))
+    token = "secret" if tier is Tier.SYSTEM else make_token(KEY, "guest", KINDS[tier], 60)
+    enter_caller(CallerGate("executor", ["secret"], Tier.MODEL).caller(call_metadata(token)))
 
 
 async def answer(tier: Tier, method: str, request) -> Reason | None:

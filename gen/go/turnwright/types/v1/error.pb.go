@@ -32,7 +32,8 @@ const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	// INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 1
-	// UNAUTHENTICATED. The token is missing, or this service does not accept it.
+	// UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+	// `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 2
 	// PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`.
 	ErrorReason_ERROR_REASON_TIER_FORBIDDEN ErrorReason = 3

@@ -27,7 +27,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 1
     """INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 2
-    """UNAUTHENTICATED. The token is missing, or this service does not accept it."""
+    """UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+    `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
+    """
     ERROR_REASON_TIER_FORBIDDEN: _ErrorReason.ValueType  # 3
     """PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
     ERROR_REASON_WRITER_FORBIDDEN: _ErrorReason.ValueType  # 4
@@ -188,7 +190,9 @@ ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 1
 """INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 2
-"""UNAUTHENTICATED. The token is missing, or this service does not accept it."""
+"""UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+`unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
+"""
 ERROR_REASON_TIER_FORBIDDEN: ErrorReason.ValueType  # 3
 """PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
 ERROR_REASON_WRITER_FORBIDDEN: ErrorReason.ValueType  # 4

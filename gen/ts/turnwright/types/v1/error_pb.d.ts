@@ -34,7 +34,8 @@ export enum ErrorReason {
   INTERNAL = 1,
 
   /**
-   * UNAUTHENTICATED. The token is missing, or this service does not accept it.
+   * UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+   * `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
    *
    * @generated from enum value: ERROR_REASON_UNAUTHENTICATED = 2;
    */

@@ -1,0 +1,279 @@
+"""Tokens: what they stand for, and that nobody can make one up. Architecture 10, 15."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+import threading
+import time
+from itertools import product
+
+import jwt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwright_values.types import Tier
+
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_kit.home import read_or_make_token
+from turnwright_kit.identity.caller import TIERS, Caller, Kind, Proof
+from turnwright_kit.identity.gate import KNOWN_MAX, TOKEN_BYTES_MAX, CallerGate
+from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.own_tokens import AUDIENCES, DAY_S, DAYS_MAX, TokenKey, make_token
+
+SECRET = "s3cret"
+NAME = "zz-top"
+KEY = TokenKey.of(SECRET, "executor")
+ROOT = Caller("operator", Kind.PERSON, Tier.SYSTEM, Proof.SECRET)
+
+
+def caller_of(token: str, gate: CallerGate | None = None) -> Caller:
+    return (gate or CallerGate("executor", [SECRET], Tier.MODEL)).caller((("authorization", f"Bearer {token}"),))
+
+
+def refused(token: str, gate: CallerGate | None = None) -> tuple[str, str]:
+    """Why a token is refused: the cause, and the sentence."""
+    with pytest.raises(TurnwrightError) as told:
+        caller_of(token, gate)
+    assert told.value.reason is Reason.UNAUTHENTICATED
+    return told.value.metadata["cause"], told.value.message
+
+
+def signed(key: object = KEY.value, algorithm: str = "HS256", kid: object = KEY.id, **claims: object) -> str:
+    """A token of our form with these claims; None: without the claim."""
+    now_s = int(time.time())
+    whole = {"iss": "turnwright", "sub": NAME, "kind": "person", "aud": "executor", "iat": now_s, "exp": now_s + 600}
+    whole |= {"jti": "t1", **claims}
+    body = {name: value for name, value in whole.items() if value is not None}
+    return jwt.encode(body, key, algorithm=algorithm, headers={"kid": kid} if kid else {})
+
+
+def test_the_secret_itself_is_the_operators_token() -> None:
+    assert caller_of(SECRET) == ROOT
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_token_says_who_calls_until_when_and_for_which_projects(kind) -> None:
+    before_s = int(time.time())
+    found = caller_of(make_token(KEY, NAME, kind, 600, projects=["thing"], groups=["devs"]))
+    assert (found.name, found.kind, found.tier, found.proof) == (NAME, kind, TIERS[kind], Proof.TOKEN)
+    assert (found.projects, found.groups, found.is_root) == ({"thing"}, {"devs"}, False)
+    assert before_s <= found.expires_ms / 1000 - 600 <= time.time()
+    assert caller_of(make_token(KEY, NAME, kind, 600)).projects is None
+
+
+def test_tokens_of_one_name_are_told_apart() -> None:
+    tokens = [make_token(KEY, NAME, Kind.PERSON, 600) for _ in range(2)]
+    assert len({caller_of(token).token for token in tokens}) == 2
+
+
+def part(value: object) -> str:
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+HEADER = {"alg": "HS256", "kid": KEY.id, "typ": "JWT"}
+MINUTES_5 = 300
+BAD = {
+    "empty": (lambda: "", "missing", "Send `authorization: Bearer"),
+    "another secret": (lambda: "other", "unknown_key", "does not belong to this deployment"),
+    "old form": (lambda: "tw1.client.ci.0123", "old_form", "turnwright token create --principal ci --project PROJECT"),
+    "1 MB": (lambda: "x" * 2**20, "malformed", f"at most {TOKEN_BYTES_MAX} are taken"),
+    "broken base64": (lambda: "a.b!.c", "malformed", "not a well-formed JWT"),
+    "header is no object": (lambda: f"{part([1])}.{part({})}.x", "malformed", "not a well-formed JWT"),
+    "header is deep": (lambda: f"{part(b'[' * 8000)}.{part({})}.x", "malformed", "not a well-formed JWT"),
+    "header is not UTF-8": (lambda: f"{part(bytes([255]))}.{part({})}.x", "malformed", "not a well-formed JWT"),
+    "body is no JSON": (lambda: jwt.api_jws.encode(b"x", KEY.value, headers=HEADER), "malformed", "well-formed JWT"),
+    "body is no object": (lambda: jwt.api_jws.encode(b"[]", KEY.value, headers=HEADER), "malformed", "well-formed JWT"),
+    "cut": (lambda: signed().rpartition(".")[0] + ".", "signature", "has been altered"),
+    "another body": (
+        lambda: ".".join([*signed().split(".")[:1], signed(sub="root").split(".")[1], signed().split(".")[2]]),
+        "signature",
+        "has been altered",
+    ),
+    "no kid": (lambda: signed(kid=None), "issuer", "does not belong to this deployment"),
+    "kid of an issuer": (lambda: signed(kid="2026-11"), "issuer", "does not belong to this deployment"),
+    "unknown kid": (lambda: signed(kid="00000000.executor"), "unknown_key", "not any more"),
+    "another deployment": (
+        lambda: make_token(TokenKey.of("another", "executor"), NAME, Kind.PERSON, 600),
+        "unknown_key",
+        "it is of another deployment",
+    ),
+    "alg none": (lambda: f"{part(HEADER | {'alg': 'none'})}.{part({'sub': NAME})}.", "signature", "not accepted"),
+    "another algorithm": (lambda: signed(KEY.value * 2, "HS512"), "signature", "algorithm that is not accepted"),
+    "another key": (lambda: signed(b"k" * 32), "signature", "has been altered"),
+    "for the store": (
+        lambda: make_token(TokenKey.of(SECRET, "store"), NAME, Kind.PERSON, 600),
+        "audience",
+        "here is the executor: make one with `turnwright token create --principal NAME --audience executor`",
+    ),
+    "key of here, for the store": (lambda: signed(aud="store"), "audience", "for another audience"),
+    "another issuer": (lambda: signed(iss="https://id.example.com"), "issuer", "another issuer"),
+    "expired, by a clock 5 minutes off": (lambda: signed(exp=int(time.time()) - MINUTES_5), "expired", "has expired at"),
+    "not yet, by a clock 5 minutes off": (
+        lambda: signed(iat=int(time.time()) + MINUTES_5), "not_yet", "compare the clocks"
+    ),
+    "begins later": (lambda: signed(nbf=int(time.time()) + MINUTES_5), "not_yet", "is not valid before"),
+    "without an end": (lambda: signed(exp=None), "malformed", "lacks the claim 'exp'"),
+    "without a name": (lambda: signed(sub=None), "malformed", "lacks the claim 'sub'"),
+    "without an audience": (lambda: signed(aud=None), "malformed", "lacks the claim 'aud'"),
+    "without an id": (lambda: signed(jti=None), "malformed", "lacks the claim 'jti'"),
+    "end is a text": (lambda: signed(exp="soon"), "malformed", "not a well-formed JWT"),
+    "of the operator": (lambda: signed(sub="operator"), "malformed", "does not know"),
+    "name with a blank": (lambda: signed(sub="a b"), "malformed", "does not know"),
+    "unknown kind": (lambda: signed(kind="root"), "malformed", "does not know"),
+    "projects are a text": (lambda: signed(prj="thing"), "malformed", "does not know"),
+    "groups are numbers": (lambda: signed(grp=[1]), "malformed", "does not know"),
+}  # fmt: skip
+"""Tokens that are refused, with the cause and what the sentence says."""
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_wrong_token_is_refused_with_what_is_wrong(name) -> None:
+    make, cause, told = BAD[name]
+    found, message = refused(make())
+    assert (found, told in message, NAME in message) == (cause, True, False), message
+
+
+def test_clocks_may_differ_by_a_minute() -> None:
+    now_s = int(time.time())
+    assert caller_of(signed(iat=now_s + 50, nbf=now_s + 50)).name == NAME
+    assert caller_of(signed(exp=now_s - 50)).name == NAME
+
+
+@given(st.text())
+def test_no_text_but_the_secret_is_a_token(text) -> None:
+    gate = CallerGate("executor", [SECRET])
+    if text == SECRET:
+        assert caller_of(text, gate) == ROOT
+    else:
+        refused(text, gate)
+
+
+@pytest.mark.parametrize("sent", [(), (("authorization", SECRET),), (("authorization", f"Basic {SECRET}"),)])
+def test_a_call_without_a_bearer_is_told_what_to_send(sent) -> None:
+    with pytest.raises(TurnwrightError, match="Send `authorization: Bearer") as told:
+        CallerGate("executor", [SECRET]).caller(sent)
+    assert told.value.metadata == {"cause": "missing"}
+
+
+def test_each_audience_has_a_key_of_its_own() -> None:
+    keys = {TokenKey.of(secret, audience).value for secret in (SECRET, "new") for audience in AUDIENCES}
+    assert len(keys) == 2 * len(AUDIENCES)
+    for audience in AUDIENCES:
+        key = TokenKey.of(SECRET, audience)
+        assert TokenKey.parse(key.text) == key
+        # Who has this key, and no secret, verifies the tokens of its audience alone.
+        gate = CallerGate(audience, (), keys=[TokenKey.of(SECRET, each) for each in AUDIENCES])
+        assert caller_of(make_token(key, NAME, Kind.PERSON, 60), gate).name == NAME
+        assert refused(SECRET, gate)[0] == "unknown_key"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "executor", "executor:", "executor:AAAA", "admin:" + "A" * 43, "executor:" + "!" * 43]
+)
+def test_a_broken_key_is_refused_with_where_it_comes_from(text) -> None:
+    with pytest.raises(ValueError, match="turnwright token key SERVICE"):
+        TokenKey.parse(text)
+
+
+def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
+    gate = CallerGate("executor", ["new", "old"])
+    of_old = make_token(TokenKey.of("old", "executor"), NAME, Kind.PERSON, 60)
+    assert [caller_of(token, gate).name for token in ("new", "old", of_old)] == ["operator", "operator", NAME]
+    after = CallerGate("executor", ["new"])
+    assert {refused(token, after)[0] for token in ("old", of_old)} == {"unknown_key"}
+
+
+def test_one_token_can_be_revoked_alone() -> None:
+    gate = CallerGate("executor", [SECRET])
+    first, second = (make_token(KEY, NAME, Kind.PERSON, 60) for _ in range(2))
+    gate.revoked = frozenset({caller_of(first, gate).token})
+    assert refused(first, gate)[0] == "revoked"
+    assert caller_of(second, gate).name == NAME
+
+
+def test_who_is_remembered_is_who_sends_the_same() -> None:
+    gate = CallerGate("executor", [SECRET], Tier.MODEL)
+    plugin = make_token(KEY, NAME, Kind.PLUGIN, 60)
+    for _ in range(2):
+        assert gate.caller(call_metadata(plugin)).tier is Tier.PLUGIN
+        assert gate.caller(call_metadata(plugin, Tier.MODEL)).tier is Tier.MODEL
+        with pytest.raises(TurnwrightError) as told:
+            gate.caller(call_metadata(plugin, Tier.SYSTEM))
+        assert told.value.reason is Reason.TIER_FORBIDDEN
+
+
+def test_a_remembered_token_still_expires() -> None:
+    gate = CallerGate("executor", [SECRET])
+    token = signed(exp=int(time.time()) - 59)
+    assert caller_of(token, gate).name == NAME
+    while time.time() < caller_of_end(token) + 61:
+        time.sleep(0.1)
+    assert refused(token, gate)[0] == "expired"
+
+
+def caller_of_end(token: str) -> int:
+    return int(jwt.decode(token, options={"verify_signature": False})["exp"])
+
+
+def spelled(word: str) -> list[str]:
+    """With each choice of capitals."""
+    return ["".join(letters) for letters in product(*zip(word, word.upper(), strict=True))]
+
+
+def test_so_many_tokens_are_remembered() -> None:
+    gate = CallerGate("executor", [SECRET])
+    sent = product(spelled("bearer"), [*spelled("client"), "system"])
+    for scheme, tier in sent:
+        gate.caller((("authorization", f"{scheme} {SECRET}"), ("turnwright-tier", tier)))
+    assert len(gate._known) == KNOWN_MAX
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "é", "operator", "store", "corp/ann"])
+def test_a_principal_that_cannot_stand_in_a_token_is_refused(name) -> None:
+    with pytest.raises(ValueError, match="principal"):
+        make_token(KEY, name, Kind.PERSON, 60)
+
+
+@pytest.mark.parametrize("lasts_s", [0, -1, DAYS_MAX * DAY_S + 1])
+def test_a_token_has_an_end_within_reach(lasts_s) -> None:
+    with pytest.raises(ValueError, match="at most 400 days"):
+        make_token(KEY, NAME, Kind.PERSON, lasts_s)
+
+
+def test_a_token_names_so_many_projects() -> None:
+    assert caller_of(make_token(KEY, NAME, Kind.PERSON, 60, projects=[f"p{n}" for n in range(64)])).projects
+    with pytest.raises(ValueError, match="at most 64 projects"):
+        make_token(KEY, NAME, Kind.PERSON, 60, projects=[f"p{n}" for n in range(65)])
+
+
+def test_the_token_file_is_private_and_made_once(tmp_path) -> None:
+    found: list[str] = []
+    home = tmp_path / "home"
+    threads = [threading.Thread(target=lambda: found.append(read_or_make_token(home))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert [file.name for file in home.iterdir()] == ["token"]
+
+
+def test_an_empty_token_file_is_said_to_be_empty(tmp_path) -> None:
+    (tmp_path / "token").touch(mode=0o600)
+    with pytest.raises(ValueError, match="is empty"):
+        read_or_make_token(tmp_path)
+
+
+def test_a_token_file_that_everybody_may_read_is_refused_with_the_remedy(tmp_path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(0o644)
+    with pytest.raises(ValueError, match=f"chmod o-rwx {file}"):
+        read_or_make_token(tmp_path)
+    file.chmod(0o640)
+    assert read_or_make_token(tmp_path) == "secret"
