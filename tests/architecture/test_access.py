@@ -31,7 +31,7 @@ ASKED = {
         AppendStream DeletePlan EndStream Notify OpenStream SetPlan UpdatePlan
     """,
     "files": """
-        CallTool ChangeEntries WriteEntries
+        CallTool WriteEntries
     """,
     "manage": """
         DeleteRun DeleteSchedule RenameRun SetFileConstraints SetSchedule

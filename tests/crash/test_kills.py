@@ -36,7 +36,6 @@ POINTS = (
     "reply EndTurn 2",
     "reply ForkRun 2",
     "reply SetPlan 1",
-    "reply ChangeEntries 1",
     "reply ClaimWork 2",
     "statement INSERT INTO views 9",
     "statement INSERT INTO versions 12",

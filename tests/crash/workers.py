@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from turnwright.store.v1 import change_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
 from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
 from turnwright_values.types import Tier
@@ -69,8 +68,7 @@ class Writer(Worker):
         rpc, wanted, self.hoped = self._next()
         fields = {**self.run.address, **wanted}
         if rpc != "WriteEntries":
-            by = entry_pb2.TIER_PLUGIN
-            fields |= {"writer": by} if rpc == "ChangeEntries" else {"written_by": {"tier": by}}
+            fields["written_by"] = {"tier": entry_pb2.TIER_PLUGIN}
         if self.dice.random() < 0.3:
             fields["request_id"] = f"{self.name}-{next(numbers)}"
             self.repeat = (rpc, fields)
@@ -85,13 +83,8 @@ class Writer(Worker):
 
     def _next(self):
         """An rpc, its fields, and what is there after it."""
-        kind = self.dice.random()
-        if kind < 0.1:
+        if self.dice.random() < 0.1:
             return self._planned()
-        if kind < 0.15 and (gone := [path for path in self.known if path.startswith(f"known://a/{self.name}/")]):
-            after = {path: body for path, body in self.known.items() if path not in gone}
-            changed = {"pattern": f"known://a/{self.name}/*", "operation": change_pb2.ENTRY_OPERATION_REMOVE}
-            return "ChangeEntries", {**changed, "durability": self.dice.choice((1, 2))}, after
         writes, after = self._batch()
         return "WriteEntries", {"writes": writes, "durability": self.dice.choice((1, 2))}, after
 

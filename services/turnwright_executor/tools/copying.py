@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import FileEdit, FileEffect, Tier, Visibility
 
-from turnwright_core.destinations import destination
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import Done
+from turnwright_executor.domain.destinations import destination
 from turnwright_executor.domain.effects import Effect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of

@@ -77,7 +77,7 @@ def list_entries(
     wanted = Wanted(bodies=query.bodies, body_bytes_max=PAGE_BYTES_MAX)
     place = *_places(then.cursor if at is None else at), "" if address.run else alias
     try:
-        fitting = matching_entries(connection, rules, then, query, after, check_time)
+        fitting = _matching_entries(connection, rules, then, query, after, check_time)
         page, next_token = page_of(
             fitting, size, lambda one: (*place, _end_of_page(query, one)), lambda one: weight_of(one, wanted)
         )
@@ -132,7 +132,7 @@ def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], Non
     return check
 
 
-def matching_entries(
+def _matching_entries(
     connection: Connection,
     rules: StoreRules,
     then: RunSnapshot,

@@ -47,7 +47,7 @@ FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
 
 
-def durability_of(value: int) -> Durability:
+def _durability_of(value: int) -> Durability:
     """The durability that a request asks for; NORMAL where it does not say."""
     try:
         return Durability(value or Durability.NORMAL)
@@ -148,7 +148,7 @@ class LedgerRpcs(Calls):
             check_packet(packet)
             locks |= {packets_lock(call.project)}
 
-        durability = durability_of(call.durability)
+        durability = _durability_of(call.durability)
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")

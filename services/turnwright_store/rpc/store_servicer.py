@@ -7,7 +7,6 @@ from typing import Any
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_store.rpc.calls import StoreBackend
-from turnwright_store.rpc.change_servicer import ChangeRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
@@ -16,7 +15,6 @@ from turnwright_store.rpc.resources import register_resources
 
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
     LedgerRpcs,
-    ChangeRpcs,
     LeaseRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,

@@ -1,6 +1,6 @@
 """Who may do what, over which surface: model text, clients' calls, plugins' calls; the catalogue of all methods.
 
-Rows RU022, RU029, RU030, RU032, RU034, RU036, RU119, RU125-RU127, RU225, RU226; decisions C9, C32.
+Rows RU022, RU024-RU027, RU029, RU030, RU032, RU034, RU036, RU119, RU125-RU127, RU225, RU226; decisions C9, C32.
 """
 
 from __future__ import annotations
@@ -178,6 +178,26 @@ async def test_five_verbs_change_entries_and_update_says_how_it_goes_on(services
             await services.client.call_tool(services.project, "r", "rm", {"path": path})
         await services.client.call_tool(services.project, "r", "set", {"path": "known://old"}, "Old.")
     assert changing == ["get", "set", "rm", "cp", "mv"]
+
+
+async def test_get_cp_mv_and_rm_take_all_that_match(services):
+    """RU024-RU027: what a turn gets is of that turn."""
+    facts = "".join(f'<set path="known://x_{n}" visibility="archived">{n}</set>' for n in (1, 2))
+    services.script(facts + GO_ON, '<get path="known://x_*"/>' + DONE)
+    await services.until(await services.act())
+    got = [await services.entry(f"known://x_{n}") for n in (1, 2)]
+    seen = [{entry.path for entry in got}]
+    for tool, attributes in (
+        ("cp", {"path": "known://x_*", "to": "known://c/"}),
+        ("mv", {"path": "known://x_*", "to": "known://m/"}),
+        ("rm", {"path": "known://c/*"}),
+    ):
+        await services.client.call_tool(services.project, "r", tool, attributes)
+        found = services.client.list_entries(services.project, "r", "known://**")
+        seen.append({entry.path async for entry in found if entry.body == entry.path[-1]})
+    assert {(entry.visibility, entry.turn) for entry in got} == {(entry_pb2.VISIBILITY_VISIBLE, 2)}
+    sources, copied, moved = ({f"known://{at}x_1", f"known://{at}x_2"} for at in ("", "c/", "m/"))
+    assert seen == [sources, sources | copied, copied | moved, moved]
 
 
 async def test_a_plugin_writes_to_the_store_without_a_handler_and_leaves_no_record(services):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from turnwright.store.v1 import (
-    change_pb2,
     lease_pb2,
     ledger_pb2,
     queue_pb2,
@@ -34,7 +33,6 @@ MESSAGES = (
     queue_pb2,
     lease_pb2,
     ledger_pb2,
-    change_pb2,
     read_pb2,
 )
 

@@ -230,20 +230,6 @@ class Write:
         return after, (after.at(self.alias).revision, after.revision)
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """ChangeEntries that removes everything below `known://`."""
-
-    alias: str
-
-    def apply(self, world: World) -> tuple[World, Any]:
-        known = [path for path in world.at(self.alias).seen if path.startswith("known://")]
-        if not known:
-            raise RefusedError(Reason.ENTRY_NOT_FOUND)
-        after = written(world, self.alias, [Remove(path) for path in known])
-        return after, (after.at(self.alias).revision, after.revision)
-
-
 PLAN = "plan://main"
 
 
@@ -395,7 +381,7 @@ class Fork:
         return world.with_run(self.child, run), (number, seen)
 
 
-Request = Write | Sweep | Replan | Enqueue | Claim | Release | Begin | End | Fork
+Request = Write | Replan | Enqueue | Claim | Release | Begin | End | Fork
 
 
 def explain(world: World, answered: list[tuple[Request, Any]]) -> World | None:

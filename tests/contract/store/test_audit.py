@@ -57,7 +57,6 @@ def calls(project):
         ("CancelCommand", {**here, "loop": 2}),
         ("InjectMessage", {**here, "message": "hidden words"}),
         ("WriteEntries", {**here, "writes": [set_("known://a", "hidden words")]}),
-        ("ChangeEntries", {**here, "pattern": "known://a", "operation": 2, "writer": Tier.PLUGIN}),
         ("SetPlan", {**here, "plan": plan_pb2.Plan(body="hidden words")}),
         ("UpdatePlan", {**here, "delta": "hidden words"}),
         ("DeletePlan", here),

@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from turnwright.store.v1 import change_pb2
 from turnwright_values.types import State, Tier, Visibility
 
 from cases import Case, expect, params
 from contract.store.harness import (
-    ARCHIVED,
     FAILED,
     POSTGRESQL_IN_SOAK,
     RESOLVED,
@@ -132,60 +130,6 @@ async def test_writable_by_is_an_exact_list(run, case):
     expect(case["id"], passed=told == (None if case["expected"]["allowed"] else forbidden), exceptions={})
     assert error is None or error.reason is Reason.WRITER_FORBIDDEN
     assert (await run.entry(path) is None) is bool(error)
-
-
-# ---- pattern_ops
-
-
-@pytest.mark.parametrize("case", params("rummy/pattern_ops.jsonl"))
-async def test_operations_by_pattern(run, case):
-    """RU024-RU027, RU063."""
-    await run.write(*(set_(path, body) for path, body in case["input"]["seed"]))
-    await run.write(*(set_(path, visibility=ARCHIVED) for path, _ in case["input"]["seed"]))
-    for op in case["input"].get("ops", []):
-        await perform_by_pattern(run, op)
-    expected = case["expected"]
-    got = {}
-    if "paths" in expected:
-        query = case["input"]["query"]
-        answer = await change(run, query["path"], operation=change_pb2.ENTRY_OPERATION_PROMOTE, manifest=True)
-        got["paths"] = [one.path for one in answer.changed]
-    if "turns" in expected:
-        got["turns"] = {path: (await run.entry(path)).turn for path in expected["turns"]}
-    if "visibility" in expected:
-        found = {path: (await run.entry(path)).visibility for path in expected["visibility"]}
-        got["visibility"] = {path: Visibility(value).name.lower() for path, value in found.items()}
-    if "paths_left" in expected:
-        got["paths_left"] = [path for path in (await run.view()).paths if not path.startswith("run://")]
-    assert got == expected
-
-
-async def perform_by_pattern(run, op):
-    match op["op"]:
-        case "get":
-            while (number := (await run.begin()).next.number) < op["turn"]:
-                await run.end(number)
-            await change(run, op["path"], operation=change_pb2.ENTRY_OPERATION_PROMOTE)
-            await run.end(number)
-        case "rm":
-            await change(run, op["path"], op.get("body", ""), operation=change_pb2.ENTRY_OPERATION_REMOVE)
-        case "set_visibility":
-            found = (await run.client.call("ListEntries", **run.address, pattern=op["path"])).entries
-            await run.write(*(set_(one.path, visibility=Visibility[op["visibility"].upper()]) for one in found))
-        case other:
-            raise AssertionError(other)
-
-
-async def change(run, pattern, body="", **what):
-    return await run.client.call(
-        "ChangeEntries",
-        **run.address,
-        epoch=run.epoch,
-        writer=Tier.PLUGIN,
-        pattern=pattern,
-        body_pattern=body,
-        **what,
-    )
 
 
 # ---- visibility_rules

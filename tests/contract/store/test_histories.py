@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from turnwright.store.v1 import change_pb2, ledger_pb2
+from turnwright.store.v1 import ledger_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, turn_pb2
 from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
 from turnwright_values.types import State, Tier, Visibility
@@ -53,7 +53,6 @@ from contract.store.history_model import (
     RunModel,
     Seen,
     Set,
-    Sweep,
     Taken,
     World,
     Write,
@@ -87,7 +86,7 @@ changes = st.one_of(
     st.builds(Copy, st.sampled_from(OWN + FILES + STREAMS), any_path, st.booleans()).filter(lambda c: c.path != c.to),
 )
 places = st.integers(0, RUNS_MAX - 1)
-KINDS = ["write"] * 4 + ["work"] * 8 + ["fork"] * 2 + ["fenced", "stale", "enqueue", "claim", "sweep", "plan"]
+KINDS = ["write"] * 4 + ["work"] * 8 + ["fork"] * 2 + ["fenced", "stale", "enqueue", "claim", "plan"]
 KINDS += ["take"] * 2 + ["release"] * 2
 wishes = st.tuples(st.sampled_from(KINDS), places, st.lists(changes, min_size=1, max_size=4), st.integers(0, 9))
 """What a step would like to ask of the run at a place; the state decides what that comes to."""
@@ -139,11 +138,6 @@ class Driver:
         epoch = {} if asked.epoch is None else {"epoch": asked.epoch}
         writes = [wire_of(change) for change in asked.changes]
         answer = await self.client.call("WriteEntries", **self.at(asked.alias), **epoch, writes=writes)
-        return self._moment(asked.alias, answer.cursor)
-
-    async def _sweep(self, asked):
-        what = {"pattern": "known://*", "operation": change_pb2.ENTRY_OPERATION_REMOVE, "writer": entry_pb2.TIER_PLUGIN}
-        answer = await self.client.call("ChangeEntries", **self.at(asked.alias), **what)
         return self._moment(asked.alias, answer.cursor)
 
     async def _replan(self, asked):
@@ -229,8 +223,6 @@ def request_of(world, wish, known_revision):
     match kind:
         case "write" | "fenced" | "stale":
             return Write(alias, writes, {"write": None, "fenced": run.epoch, "stale": run.epoch + 7}[kind])
-        case "sweep":
-            return Sweep(alias)
         case "plan":
             return Replan(alias, f"plan {number}")
         case "enqueue":

@@ -130,9 +130,6 @@ async def fenced_calls(run: Run):
         "status": lambda stale: stale.write(run_status=202),
         "EndTurn": lambda stale: stale.end(1),
         "ReleaseRun": release,
-        "ChangeEntries": lambda stale: stale.client.call(
-            "ChangeEntries", **stale.address, epoch=stale.epoch, pattern="none://*", operation="ENTRY_OPERATION_REMOVE"
-        ),
     }
 
 

@@ -5,7 +5,6 @@ import hashlib
 
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import change_pb2
 from turnwright.types.v1 import model_pb2
 from turnwright_values.store import CopyEntry, EntryWrite
 from turnwright_values.types import Tier
@@ -195,16 +194,6 @@ async def test_copies_in_one_request_are_bounded_by_their_bytes(run):
         over("writes", 64 * MIB, 75 * MIB, "bytes of bodies", "known://a"),
     )
     assert await run.entry("known://c0") is None
-
-
-async def test_a_change_by_pattern_is_bounded_by_its_matches(tight):
-    for number in range(2):
-        await tight.write(set_(f"known://{number}", ""), set_(f"known://{number}x", ""))
-    change = {"pattern": "known://*", "operation": change_pb2.ENTRY_OPERATION_PROMOTE, "writer": Tier.MODEL}
-    await tight.client.call("ChangeEntries", **tight.address, epoch=tight.epoch, **change)
-    await tight.write(set_("known://3", ""))
-    error = await refused(tight.client.call("ChangeEntries", **tight.address, epoch=tight.epoch, **change))
-    assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, over("pattern", 4, 5, "matches"))
 
 
 CONTRACT = {

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from turnwright.store.v1 import change_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2, view_pb2
 from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
@@ -215,30 +214,6 @@ async def test_a_plan_may_be_copied_from(run):
     await set_plan(run, "one")
     await run.write(write_to_pb(EntryWrite("plan://main", CopyEntry("known://a"), Tier.PLUGIN)))
     assert (await run.entry("known://a")).body == "one"
-
-
-@pytest.mark.parametrize(
-    ("operation", "to"),
-    [
-        (change_pb2.ENTRY_OPERATION_PROMOTE, ""),
-        (change_pb2.ENTRY_OPERATION_REMOVE, ""),
-        (change_pb2.ENTRY_OPERATION_MOVE, "known://old/"),
-    ],
-)
-async def test_a_pattern_that_fits_a_plan_changes_nothing(run, operation, to):
-    """C45."""
-    await run.write(set_("known://a", "x"))
-    await set_plan(run, "one")
-    before = await run.view()
-    asked = {
-        **run.address,
-        "pattern": "{known,plan}://*",
-        "operation": operation,
-        "to": to,
-        "writer": entry_pb2.TIER_PLUGIN,
-    }
-    assert (await refused(run.client.call("ChangeEntries", **asked))).reason is Reason.PLAN_ENTRY
-    assert await run.view() == before
 
 
 async def test_no_turn_begins_or_ends_with_the_write_of_a_plan(run):

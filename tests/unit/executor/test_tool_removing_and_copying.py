@@ -4,8 +4,8 @@ import pytest
 from turnwright_values.types import FileEffect, State, Tier, Visibility
 
 from cases import load_cases
-from turnwright_core.destinations import destination
 from turnwright_executor.domain.command_record import Done
+from turnwright_executor.domain.destinations import destination
 from turnwright_executor.tools.contract import Proposed
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED

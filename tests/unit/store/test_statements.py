@@ -35,7 +35,7 @@ from turnwright_values.types import (
 from sql_counter import counted_statements, sent
 from turnwright_core.plans.plan import Plan
 from turnwright_kit.identity.caller import Caller, Kind, Proof
-from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
+from turnwright_store.app import commands, leases, ledger, plans, registry
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.open_store import open_store
 from turnwright_store.app.read_view import find_view_delta
@@ -308,16 +308,3 @@ async def test_bodies_that_are_written_again_are_read_at_once(store, kind, count
     await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
     await store.entries(*(EntryWrite(f"known://{n}", make(n), Tier.MODEL) for n in range(count)))
     assert store.spent == statements
-
-
-@pytest.mark.parametrize("count", [1, 400])
-async def test_a_change_by_pattern_costs_the_same_for_more_entries(store, count):
-    """One statement more than its writes, and none on the writer for matching."""
-    await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
-    fields = {"rules": store.rules, "address": ADDRESS}
-    change = primitives.PatternChange(SetEntry(visibility=Visibility.VISIBLE), "known://*", writer=Tier.MODEL)
-    planned = await store.database.read(
-        partial(primitives.plan_changes, **fields, change=change, check_time=lambda: None)
-    )
-    await store.write(primitives.apply_changes, **fields, caller=SYSTEM, epoch=1, planned=planned)
-    assert (len(planned.matches), store.spent) == (count, 6)

@@ -19,21 +19,20 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	StoreService_EnqueueLoop_FullMethodName   = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_ClaimRun_FullMethodName      = "/turnwright.store.v1.StoreService/ClaimRun"
-	StoreService_ClaimWork_FullMethodName     = "/turnwright.store.v1.StoreService/ClaimWork"
-	StoreService_RenewLeases_FullMethodName   = "/turnwright.store.v1.StoreService/RenewLeases"
-	StoreService_GetLease_FullMethodName      = "/turnwright.store.v1.StoreService/GetLease"
-	StoreService_ReleaseRun_FullMethodName    = "/turnwright.store.v1.StoreService/ReleaseRun"
-	StoreService_ListWork_FullMethodName      = "/turnwright.store.v1.StoreService/ListWork"
-	StoreService_AdoptFiles_FullMethodName    = "/turnwright.store.v1.StoreService/AdoptFiles"
-	StoreService_WriteEntries_FullMethodName  = "/turnwright.store.v1.StoreService/WriteEntries"
-	StoreService_ChangeEntries_FullMethodName = "/turnwright.store.v1.StoreService/ChangeEntries"
-	StoreService_EndTurn_FullMethodName       = "/turnwright.store.v1.StoreService/EndTurn"
-	StoreService_WriteTitle_FullMethodName    = "/turnwright.store.v1.StoreService/WriteTitle"
-	StoreService_ReadView_FullMethodName      = "/turnwright.store.v1.StoreService/ReadView"
-	StoreService_GetEntries_FullMethodName    = "/turnwright.store.v1.StoreService/GetEntries"
-	StoreService_WatchChanges_FullMethodName  = "/turnwright.store.v1.StoreService/WatchChanges"
+	StoreService_EnqueueLoop_FullMethodName  = "/turnwright.store.v1.StoreService/EnqueueLoop"
+	StoreService_ClaimRun_FullMethodName     = "/turnwright.store.v1.StoreService/ClaimRun"
+	StoreService_ClaimWork_FullMethodName    = "/turnwright.store.v1.StoreService/ClaimWork"
+	StoreService_RenewLeases_FullMethodName  = "/turnwright.store.v1.StoreService/RenewLeases"
+	StoreService_GetLease_FullMethodName     = "/turnwright.store.v1.StoreService/GetLease"
+	StoreService_ReleaseRun_FullMethodName   = "/turnwright.store.v1.StoreService/ReleaseRun"
+	StoreService_ListWork_FullMethodName     = "/turnwright.store.v1.StoreService/ListWork"
+	StoreService_AdoptFiles_FullMethodName   = "/turnwright.store.v1.StoreService/AdoptFiles"
+	StoreService_WriteEntries_FullMethodName = "/turnwright.store.v1.StoreService/WriteEntries"
+	StoreService_EndTurn_FullMethodName      = "/turnwright.store.v1.StoreService/EndTurn"
+	StoreService_WriteTitle_FullMethodName   = "/turnwright.store.v1.StoreService/WriteTitle"
+	StoreService_ReadView_FullMethodName     = "/turnwright.store.v1.StoreService/ReadView"
+	StoreService_GetEntries_FullMethodName   = "/turnwright.store.v1.StoreService/GetEntries"
+	StoreService_WatchChanges_FullMethodName = "/turnwright.store.v1.StoreService/WatchChanges"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -60,8 +59,6 @@ type StoreServiceClient interface {
 	AdoptFiles(ctx context.Context, in *AdoptFilesRequest, opts ...grpc.CallOption) (StoreService_AdoptFilesClient, error)
 	// Writes entries of a run, all or none; on request also changes the status of the run and its active loop.
 	WriteEntries(ctx context.Context, in *WriteEntriesRequest, opts ...grpc.CallOption) (*WriteEntriesResponse, error)
-	// Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
-	ChangeEntries(ctx context.Context, in *ChangeEntriesRequest, opts ...grpc.CallOption) (*ChangeEntriesResponse, error)
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
 	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(ctx context.Context, in *EndTurnRequest, opts ...grpc.CallOption) (*EndTurnResponse, error)
@@ -188,15 +185,6 @@ func (c *storeServiceClient) WriteEntries(ctx context.Context, in *WriteEntriesR
 	return out, nil
 }
 
-func (c *storeServiceClient) ChangeEntries(ctx context.Context, in *ChangeEntriesRequest, opts ...grpc.CallOption) (*ChangeEntriesResponse, error) {
-	out := new(ChangeEntriesResponse)
-	err := c.cc.Invoke(ctx, StoreService_ChangeEntries_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *storeServiceClient) EndTurn(ctx context.Context, in *EndTurnRequest, opts ...grpc.CallOption) (*EndTurnResponse, error) {
 	out := new(EndTurnResponse)
 	err := c.cc.Invoke(ctx, StoreService_EndTurn_FullMethodName, in, out, opts...)
@@ -312,8 +300,6 @@ type StoreServiceServer interface {
 	AdoptFiles(*AdoptFilesRequest, StoreService_AdoptFilesServer) error
 	// Writes entries of a run, all or none; on request also changes the status of the run and its active loop.
 	WriteEntries(context.Context, *WriteEntriesRequest) (*WriteEntriesResponse, error)
-	// Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
-	ChangeEntries(context.Context, *ChangeEntriesRequest) (*ChangeEntriesResponse, error)
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
 	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(context.Context, *EndTurnRequest) (*EndTurnResponse, error)
@@ -359,9 +345,6 @@ func (UnimplementedStoreServiceServer) AdoptFiles(*AdoptFilesRequest, StoreServi
 }
 func (UnimplementedStoreServiceServer) WriteEntries(context.Context, *WriteEntriesRequest) (*WriteEntriesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method WriteEntries not implemented")
-}
-func (UnimplementedStoreServiceServer) ChangeEntries(context.Context, *ChangeEntriesRequest) (*ChangeEntriesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ChangeEntries not implemented")
 }
 func (UnimplementedStoreServiceServer) EndTurn(context.Context, *EndTurnRequest) (*EndTurnResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EndTurn not implemented")
@@ -556,24 +539,6 @@ func _StoreService_WriteEntries_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_ChangeEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ChangeEntriesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ChangeEntries(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ChangeEntries_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ChangeEntries(ctx, req.(*ChangeEntriesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_EndTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EndTurnRequest)
 	if err := dec(in); err != nil {
@@ -708,10 +673,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WriteEntries",
 			Handler:    _StoreService_WriteEntries_Handler,
-		},
-		{
-			MethodName: "ChangeEntries",
-			Handler:    _StoreService_ChangeEntries_Handler,
 		},
 		{
 			MethodName: "EndTurn",

@@ -3,7 +3,6 @@
 import grpc
 import warnings
 
-from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_change__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
@@ -85,11 +84,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/WriteEntries',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesResponse.FromString,
-                _registered_method=True)
-        self.ChangeEntries = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ChangeEntries',
-                request_serializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesResponse.FromString,
                 _registered_method=True)
         self.EndTurn = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/EndTurn',
@@ -189,13 +183,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ChangeEntries(self, request, context):
-        """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def EndTurn(self, request, context):
         """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
         next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
@@ -280,11 +267,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.WriteEntries,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesResponse.SerializeToString,
-            ),
-            'ChangeEntries': grpc.unary_unary_rpc_method_handler(
-                    servicer.ChangeEntries,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesResponse.SerializeToString,
             ),
             'EndTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTurn,
@@ -558,33 +540,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WriteEntries',
             turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ChangeEntries(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ChangeEntries',
-            turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_change__pb2.ChangeEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

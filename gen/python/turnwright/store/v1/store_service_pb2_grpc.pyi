@@ -5,7 +5,6 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from turnwright.store.v1 import change_pb2 as _change_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
@@ -62,8 +61,6 @@ class StoreServiceStub:
     """
     WriteEntries: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]
     """Writes entries of a run, all or none; on request also changes the status of the run and its active loop."""
-    ChangeEntries: _grpc.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]
-    """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
     EndTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]
     """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
     next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
@@ -109,8 +106,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
     WriteEntries: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteEntriesRequest, _ledger_pb2.WriteEntriesResponse]  # type: ignore[assignment]
     """Writes entries of a run, all or none; on request also changes the status of the run and its active loop."""
-    ChangeEntries: _aio.UnaryUnaryMultiCallable[_change_pb2.ChangeEntriesRequest, _change_pb2.ChangeEntriesResponse]  # type: ignore[assignment]
-    """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
     EndTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]  # type: ignore[assignment]
     """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
     next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
@@ -207,14 +202,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.WriteEntriesResponse, _abc.Awaitable[_ledger_pb2.WriteEntriesResponse]]:
         """Writes entries of a run, all or none; on request also changes the status of the run and its active loop."""
-
-    @_abc_1.abstractmethod
-    def ChangeEntries(
-        self,
-        request: _change_pb2.ChangeEntriesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_change_pb2.ChangeEntriesResponse, _abc.Awaitable[_change_pb2.ChangeEntriesResponse]]:
-        """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
 
     @_abc_1.abstractmethod
     def EndTurn(

@@ -6,7 +6,6 @@ import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
-import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 
 /**
@@ -113,16 +112,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof WriteEntriesRequestSchema;
     output: typeof WriteEntriesResponseSchema;
-  },
-  /**
-   * Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ChangeEntries
-   */
-  changeEntries: {
-    methodKind: "unary";
-    input: typeof ChangeEntriesRequestSchema;
-    output: typeof ChangeEntriesResponseSchema;
   },
   /**
    * Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the

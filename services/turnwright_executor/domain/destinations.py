@@ -1,7 +1,4 @@
-"""Destinations of copies and moves: one rule for the tools and for the store's changes by pattern.
-
-Source: rows RU026, RU027.
-"""
+"""Destinations of copies and moves. Source: rows RU026, RU027."""
 
 from __future__ import annotations
 
