@@ -125,3 +125,9 @@ def test_pages_may_send_the_metadata_that_the_contract_names():
         cors["allow_headers"].split(",")
     )
     assert {"grpc-status", "grpc-message", "grpc-status-details-bin"} <= set(cors["expose_headers"].split(","))
+
+
+def test_who_a_certificate_says_a_client_is_comes_from_the_edge_alone():
+    """What a client sends under that name is thrown away, also where it presents no certificate."""
+    assert EDGE["forward_client_cert_details"] == "SANITIZE_SET"
+    assert EDGE["set_current_client_cert_details"] == {"uri": True}

@@ -94,28 +94,52 @@ def test_services_listen_with_tls_or_say_that_a_mesh_protects_them() -> None:
                 assert wanted in {variable["name"] for variable in container["env"]}
 
 
+NAMESPACES = {"executor": "turnwright-executors", "client": "elsewhere"} | dict.fromkeys(
+    ("store", "assembler", "provider"), "turnwright"
+)
+
+
+def policies_of(overlay: str) -> dict[str, Any]:
+    """The policies of the services, by service."""
+    return {
+        one["metadata"]["name"]: one["spec"]
+        for one in built(overlay)
+        if one["kind"] == "NetworkPolicy" and one["spec"]["podSelector"]
+    }
+
+
 def allows(policies: dict[str, Any], caller: str, service: str, port: int) -> bool:
     """Whether a pod may connect to a service: out of its own policy, and into that one's."""
 
-    def has(rules: list[dict[str, Any]], side: str, labels: dict[str, str]) -> bool:
+    def names(peer: dict[str, Any], pod: str, own: str) -> bool:
+        if "podSelector" not in peer:
+            return False
+        space = {"kubernetes.io/metadata.name": NAMESPACES[pod]} | (CLIENT if pod == "client" else {})
+        wanted = peer.get("namespaceSelector", {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACES[own]}})
+        labels = CLIENT if pod == "client" else {"app": "turnwright", "service": pod}
+        fits = (
+            space.items() >= wanted["matchLabels"].items(),
+            labels.items() >= peer["podSelector"]["matchLabels"].items(),
+        )
+        return all(fits)
+
+    def has(rules: list[dict[str, Any]], side: str, pod: str, own: str) -> bool:
         return any(
-            any(labels.items() >= peer["podSelector"]["matchLabels"].items() for peer in rule[side])
+            any(names(peer, pod, own) for peer in rule[side])
             for rule in rules
-            if side in rule and all("podSelector" in peer for peer in rule[side])
             if port in [each["port"] for each in rule["ports"]]
         )
 
-    def labels(name: str) -> dict[str, str]:
-        return {"turnwright-client": "true"} if name == "client" else {"app": "turnwright", "service": name}
+    leaves = caller == "client" or has(policies[caller]["egress"], "to", service, caller)
+    return leaves and has(policies[service]["ingress"], "from", caller, service)
 
-    own = policies.get(caller, {"policyTypes": []})
-    leaves = "Egress" not in own["policyTypes"] or has(own["egress"], "to", labels(service))
-    return leaves and has(policies[service]["ingress"], "from", labels(caller))
+
+CLIENT = {"turnwright-client": "true"}
 
 
 def test_network_policies_allow_the_calls_that_services_make_and_no_others() -> None:
     """A service calls those whose addresses are among its settings, and executors call each other."""
-    policies = {one["metadata"]["name"]: one["spec"] for one in built("tls") if one["kind"] == "NetworkPolicy"}
+    policies = policies_of("tls")
     ports = {name: find(built("tls"), "Service", name)["spec"]["ports"][0]["port"] for name in SERVICES}
     called = {name: SERVICES & settings_class(name).fields.keys() for name in SERVICES}
     called["executor"] = called["executor"] | {"executor"}
@@ -127,41 +151,121 @@ def test_network_policies_allow_the_calls_that_services_make_and_no_others() -> 
 
 
 @pytest.mark.parametrize("overlay", ["tls", "mesh"])
-def test_each_port_says_who_may_connect(overlay) -> None:
-    """A rule without `from` is open to every pod of the cluster."""
+def test_each_rule_says_who_may_connect_and_where(overlay) -> None:
+    """A rule without `from` is open to every pod of the cluster, one without `to` or a port lets everything out."""
     rules = [
         (one["metadata"]["name"], rule)
         for one in built(overlay)
         if one["kind"] == "NetworkPolicy"
-        for rule in one["spec"]["ingress"]
+        for side in ("ingress", "egress")
+        for rule in one["spec"].get(side, ())
     ]
-    assert len(rules) >= 2 * len(SERVICES)
-    assert [(name, rule) for name, rule in rules if not all(rule.get("from") or [{}])] == []
+    assert len(rules) >= 4 * len(SERVICES)
+    assert [(name, rule) for name, rule in rules if not all(rule.get("from") or rule.get("to") or [{}])] == []
+    assert [(name, rule) for name, rule in rules if not rule.get("ports")] == []
 
 
 def test_the_image_has_the_libraries_for_metrics() -> None:
     """Without them no process starts that is told to listen for Prometheus."""
-    (settings,) = (one["data"] for one in built("tls") if one["kind"] == "ConfigMap")
-    assert (
-        settings["TURNWRIGHT_METRICS_LISTEN"].rpartition(":")[2]
-        != settings["TURNWRIGHT_READY_LISTEN"].rpartition(":")[2]
-    )
+    both = [one["data"] for one in built("tls") if one["kind"] == "ConfigMap"]
+    assert len(both) == len(set(NAMESPACES.values()) - {"elsewhere"})
+    for settings in both:
+        ports = [settings[f"TURNWRIGHT_{name}_LISTEN"].rpartition(":")[2] for name in ("METRICS", "READY")]
+        assert ports[0] != ports[1]
     assert (
         "telemetry"
         in (MANIFESTS.parent / "Containerfile").read_text().partition("/wheels/*.whl)[")[2].partition("]")[0]
     )
 
 
-def test_each_service_has_a_network_policy() -> None:
-    policies = {one["metadata"]["name"]: one["spec"] for one in built("tls") if one["kind"] == "NetworkPolicy"}
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_what_no_policy_allows_is_denied(overlay) -> None:
+    everything = [
+        one["metadata"]["namespace"]
+        for one in built(overlay)
+        if one["kind"] == "NetworkPolicy" and one["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    ]
+    assert sorted(everything) == ["turnwright", "turnwright-executors"]
+    policies = policies_of(overlay)
     assert policies.keys() == SERVICES
     for name, spec in policies.items():
         assert spec["podSelector"]["matchLabels"] == {"app": "turnwright", "service": name}
-    # A command can reach neither the metadata of the cloud nor private networks.
-    blocks = [to["ipBlock"] for rule in policies["executor"]["egress"] for to in rule.get("to", ()) if "ipBlock" in to]
-    for private in ("169.254.169.254", "10.1.2.3", "192.168.1.1", "172.20.0.1", "8.8.8.8"):
-        allowed = any(reaches(block, private) for block in blocks)
-        assert allowed == (private == "8.8.8.8")
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_what_leaves_a_pod_goes_where_it_must() -> None:
+    for name, spec in policies_of("tls").items():
+        # Names are asked of the cluster's own server: one elsewhere could be told secrets.
+        for port, space in ((53, "kube-system"), (4317, "monitoring")):
+            peers = [to for rule in spec["egress"] if {"port": port} in rule["ports"] for to in rule["to"]]
+            assert [to["namespaceSelector"]["matchLabels"] for to in peers] == [{"kubernetes.io/metadata.name": space}]
+        blocks = [
+            (to["ipBlock"], {each["port"] for each in rule["ports"]})
+            for rule in spec["egress"]
+            for to in rule["to"]
+            if "ipBlock" in to
+        ]
+        ports = {"store": {5432}, "provider": {443}, "executor": {80, 443}, "assembler": set()}[name]
+        assert set().union(*(open_ for _, open_ in blocks)) == ports
+        if name == "store":
+            continue  # its database may be anywhere
+        # Neither the metadata of the cloud nor private networks, nor these by NAT64.
+        private = ("169.254.169.254", "10.1.2.3", "192.168.1.1", "172.20.0.1", "64:ff9b::a01:203", "fd00::1", "fe80::1")
+        for address in (*private, "8.8.8.8", "2001:4860:4860::8888"):
+            allowed = any(reaches(block, address) for block, _ in blocks)
+            assert allowed == (address not in private and bool(ports)), address
+
+
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_each_service_is_somebody_of_its_own(overlay) -> None:
+    """A service account each, by which a mesh names it, with no right in the cluster; and a certificate each."""
+    manifests = built(overlay)
+    for name in SERVICES:
+        account = find(manifests, "ServiceAccount", name)
+        deployment = find(manifests, "Deployment", name)
+        spec = deployment["spec"]["template"]["spec"]
+        assert account["metadata"]["namespace"] == deployment["metadata"]["namespace"] == NAMESPACES[name]
+        assert (account["automountServiceAccountToken"], spec["serviceAccountName"]) == (False, name)
+        certificates = [one["secret"]["secretName"] for one in spec["volumes"] if one["name"] == "tls"]
+        assert certificates == ([f"{name}-tls"] if overlay == "tls" else [])
+    assert not [one for one in manifests if one["kind"].endswith("RoleBinding")]
+
+
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_commands_run_in_a_namespace_of_their_own(overlay) -> None:
+    manifests = built(overlay)
+    where = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in manifests if one["kind"] == "Deployment"}
+    assert where == {name: NAMESPACES[name] for name in SERVICES}
+    enforced = {
+        one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for one in manifests
+        if one["kind"] == "Namespace"
+    }
+    assert enforced == {"turnwright": "restricted", "turnwright-executors": "privileged"}
+
+
+def test_the_store_reads_its_secret_from_a_file() -> None:
+    spec = find(built("tls"), "Deployment", "store")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert "turnwright-token" not in [one["secretRef"]["name"] for one in container["envFrom"] if "secretRef" in one]
+    assert "TURNWRIGHT_TOKEN" not in [one["name"] for one in container["env"]]
+    (volume,) = (one["secret"] for one in spec["volumes"] if one["name"] == "token")
+    # Whoever is neither its owner nor of its group must not read it: the store would refuse to start.
+    assert volume["defaultMode"] == 0o440
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "token")
+    assert (mount["mountPath"], mount["subPath"], mount["readOnly"]) == ("/var/lib/turnwright/token", "token", True)
+
+
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_no_image_is_whatever_is_latest(overlay) -> None:
+    images = [
+        container["image"]
+        for one in built(overlay)
+        if one["kind"] == "Deployment"
+        for container in one["spec"]["template"]["spec"]["containers"]
+    ]
+    assert len(images) == len(SERVICES)
+    assert not [image for image in images if image.endswith(":latest") or ":" not in image]
 
 
 def reaches(block: dict[str, Any], address: str) -> bool:
@@ -196,5 +300,6 @@ def test_in_gvisor_every_pod_is_restricted(tmp_path) -> None:
     assert executor["nodeSelector"]
     sandbox = [one["value"] for one in executor["containers"][0]["env"] if one["name"] == "TURNWRIGHT_SH_SANDBOX"]
     assert sandbox == ["limits"]
-    namespace = find(manifests, "Namespace", "turnwright")["metadata"]["labels"]
-    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
+    for one in manifests:
+        if one["kind"] == "Namespace":
+            assert one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"

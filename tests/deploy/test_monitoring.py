@@ -28,7 +28,7 @@ def test_dashboards_alerts_and_scaling_name_metrics_that_exist() -> None:
     queries = [*dashboard_queries(), *(rule["expr"] for rule in alerts()), *(rule["metricsQuery"] for rule in adapter)]
     assert unknown_names(queries) == set()
     assert unknown_names(["sum(turnwright_turns_total)"]) == {"turnwright_turns_total"}
-    scaled = yaml.safe_load((DEPLOY / "kubernetes/base/autoscaling.yaml").read_text())["spec"]["metrics"]
+    scaled = yaml.safe_load((DEPLOY / "kubernetes/base/executors/autoscaling.yaml").read_text())["spec"]["metrics"]
     assert [one["external"]["metric"]["name"] for one in scaled] == [rule["seriesQuery"] for rule in adapter]
 
 

@@ -47,13 +47,17 @@ def test_the_commands_for_this_host_work(tmp_path):
 
 def test_the_commands_for_clusters_name_what_deploy_has():
     base = REPO / "deploy" / "kubernetes" / "base"
-    manifests = [one for file in base.glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
+    manifests = [one for file in base.rglob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
     deployments = {one["metadata"]["name"] for one in manifests if one["kind"] == "Deployment"}
     text = "\n".join(blocks("shell"))
     named = set(re.findall(r"deployment/(\w+)", text))
     assert named == deployments
     assert set(re.findall(r"(\w+)=turnwright:NEW", text)) == deployments
-    assert set(re.findall(r"--namespace (\S+)", text)) == {"turnwright"}
+    # Each in its namespace.
+    where = {"executor": "turnwright-executors"}
+    for space, rest in re.findall(r"--namespace (\S+) (.*)", text):
+        for name in re.findall(r"deployment/(\w+)", rest):
+            assert space == where.get(name, "turnwright"), rest
     secrets = (REPO / "deploy" / "kubernetes" / "secrets.example.yaml").read_text()
     for secret in re.findall(r"secret (\S+)", text):
         assert f"name: {secret}," in secrets or f"create secret generic {secret} " in secrets
