@@ -30,6 +30,7 @@ from turnwright.types.v1 import (
 from turnwright_values.types import Tier
 
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
+from turnwright_client.grants import GrantCalls
 from turnwright_client.queries import QueryCalls
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
@@ -160,7 +161,7 @@ class QueuedLoop(Struct, frozen=True):
     """The run as it was when the task was queued."""
 
 
-class Client(ControlCalls, QueryCalls, SessionCalls):
+class Client(ControlCalls, GrantCalls, QueryCalls, SessionCalls):
     """A client of an executor.
 
     Every method raises TurnwrightError; unary calls end within the timeout given at connect.

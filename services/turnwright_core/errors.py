@@ -199,3 +199,9 @@ errors of calls that ended after it.
 
 def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:
     return CLASS_OF_REASON[reason](reason, message, **metadata)
+
+
+def project_not_found(name: str) -> TurnwrightError:
+    """The error for a project that does not exist, and for one that is closed to the caller: nothing tells which."""
+    message = f"There is no project {name!r} that you can see: register its directory first, or ask for a grant in it."
+    return fault(Reason.PROJECT_NOT_FOUND, message, project=name)

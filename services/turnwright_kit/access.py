@@ -1,25 +1,81 @@
-"""What each rpc asks of its callers, as the protos declare it (types/v1/access.proto). Source: architecture 10."""
+"""What each rpc asks of its callers, as the protos declare it (types/v1/access.proto), and who is admitted to it.
+
+Source: architecture 10; docs/adr/0066.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import Any, Final
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
+from msgspec import Struct
 from turnwright.types.v1 import access_pb2 as pb
+
+from turnwright_core.errors import project_not_found
+from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.policy import Policy, check_service
 
 _WITHOUT_GRANT: Final = (pb.RIGHT_IDENTITY, pb.RIGHT_SERVICE)
 """What nobody has by a grant, and so in no project."""
+
+ProjectOf = Callable[[Any], str]
 
 
 class UndeclaredAccessError(Exception):
     """An rpc does not say who may call it. The text names the rpc, and what to declare."""
 
 
+class MethodAccess(Struct, frozen=True):
+    """What an rpc asks of its callers."""
+
+    name: str
+    right: int
+    reach: int
+    project_of: ProjectOf
+    """The project that a request names; empty: none. It takes a message, or the value of one."""
+
+    def check(self, policy: Policy, caller: Caller, request: object) -> None:
+        """Raises PROJECT_NOT_FOUND for a project in which the caller has no right at all, else RIGHT_MISSING."""
+        if caller.is_root:
+            return
+        if self.right == pb.RIGHT_SERVICE:
+            check_service(caller, self.name)
+        elif self.right != pb.RIGHT_IDENTITY:
+            self._check_right(policy, caller, request)
+
+    def _check_right(self, policy: Policy, caller: Caller, request: object) -> None:
+        if caller.kind is not Kind.SERVICE:
+            policy.check_known()
+        project = "" if self.reach == pb.REACH_DEPLOYMENT else self.project_of(request)
+        if project:
+            policy.check_project(caller, self.right, project, self.name)
+        elif self.reach in (pb.REACH_DEPLOYMENT, pb.REACH_PROJECT_OR_DEPLOYMENT):
+            policy.check_deployment(caller, self.right, self.name)
+        elif self.reach != pb.REACH_PROJECTS:
+            raise project_not_found("")
+
+
 def check_declared(service: str) -> None:
     """Refuse a service of the contract with an rpc that does not say who may call it. Raises UndeclaredAccessError."""
     for method in descriptor_pool.Default().FindServiceByName(service).methods:
         access_of(method)
+
+
+@cache
+def method_access(path: str) -> MethodAccess:
+    """What an rpc asks, by its name on the wire. Raises KeyError for one that is not of the contract."""
+    method = descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", "."))
+    access, fields = access_of(method), method.input_type.fields_by_name
+    found: ProjectOf = lambda _: ""  # noqa: E731 - one of three
+    if "project" in fields:
+        found = attrgetter("project")
+    elif "task" in fields:
+        found = attrgetter("task.project")
+    return MethodAccess(method.name, access.right, access.reach, found)
 
 
 def access_of(method: MethodDescriptor) -> pb.Access:

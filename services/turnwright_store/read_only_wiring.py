@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 from turnwright_values.types import Tier
 
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.lazy_servicer import LazyServicer
 from turnwright_kit.service import Service
 from turnwright_store.app.open_store import read_opened_store, rules_of
@@ -25,10 +26,15 @@ from turnwright_store.rpc.resources import register_resources
 from turnwright_store.sql.leases import is_any_claimed
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def build(settings: StoreSettings, secret: str) -> Service:
     """The store. Starting it raises what the whole store raises."""
     database = ReadOnlyDatabase(settings.database_file)
-    store = StoreBackend(database, time.monotonic, lambda: time.time_ns() // 1_000_000)
+    # Only holders of the secret call it: nothing is granted.
+    store = StoreBackend(database, time.monotonic, _now_ms, Policy(_now_ms))
 
     async def open_it(*, is_shared: bool = False) -> bool:
         """Whether there is nothing to write. `is_shared`: runs are claimed by whoever else has the database."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
@@ -15,6 +16,7 @@ from turnwright_values.types import Tier
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_kit import telemetry
 from turnwright_kit.home import ensure_home
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.service import Service
 from turnwright_store.app.audit import audit_cleanup
 from turnwright_store.app.compaction import compaction
@@ -29,6 +31,7 @@ from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
 from turnwright_store.app.store_rules import schemes_refresh
 from turnwright_store.app.streams import orphaned_streams
+from turnwright_store.app.watch_policy import follow_policy
 from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.domain.store_rules import StoreRules
@@ -36,6 +39,7 @@ from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Database, OwnedDatabase
 from turnwright_store.rpc.calls import StoreBackend as StoreService
 from turnwright_store.rpc.store_servicer import register
+from turnwright_store.sql.grants import read_policy
 
 QUEUE_MAX: Final = 4096
 """Requests that wait for the writer, and those that wait for a reader, before more are refused."""
@@ -63,7 +67,9 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     """The store, ready to be served. Starting it raises SettingsError, and OSError for a database it cannot have."""
     database = _database(settings)
     maintenance = Maintenance()
-    store = StoreService(database, time.monotonic, _now_ms)
+    policy = Policy(_now_ms)
+    store = StoreService(database, time.monotonic, _now_ms, policy)
+    following: list[asyncio.Task[None]] = []
     gauges: list[BacklogGauges] = []
 
     async def start() -> None:
@@ -73,6 +79,8 @@ def build(settings: StoreSettings, _secret: str) -> Service:
             await database.start()
             stack.push_async_callback(database.close)
             store.opened = await _open(database, settings)
+            policy.replace(await database.read(read_policy))
+            following.append(asyncio.create_task(follow_policy(database, policy)))
             maintenance.start([*_chores(store, settings), Chore("check", CHECK_EVERY_S, check)])
             if telemetry.is_on():
                 gauges.append(BacklogGauges(database, _now_ms))
@@ -85,6 +93,9 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     async def close() -> None:
         for each in gauges:
             each.close()
+        for task in following:
+            task.cancel()
+            await asyncio.wait((task,))
         await maintenance.stop()
         await database.close()
 

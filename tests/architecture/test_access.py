@@ -11,7 +11,7 @@ GENERATED = Path(__file__).resolve().parents[2] / "gen" / "python"
 
 ASKED = {
     "identity": """
-        Discover GetStatus InitProject ListModels ListSchemes
+        Discover GetIdentity GetStatus InitProject ListModels ListSchemes ListTokens RevokeToken
     """,
     "read": """
         ExplainPacket ExportRun GetEntries GetEntry GetPlan GetProposal GetRun ListCommands ListEntries ListEntryHistory
@@ -39,12 +39,19 @@ ASKED = {
     "admin": """
         ListAudit
     """,
+    "read in project_or_deployment": """
+        ListGrants
+    """,
+    "admin in project_or_deployment": """
+        DeleteGrant SetGrant
+    """,
     "admin in deployment": """
         DeleteModel SetModel SetScheme
     """,
     "service": """
         AdoptFiles Assemble CheckBudget CheckModels ClaimRun ClaimWork CountTokens EndTurn Explain Generate GetLease
-        GetSettings ListVendors ListWork ReleaseRun RenewLeases WriteTitle
+        GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
+        WriteTitle
     """,
 }
 """The rpcs by the right that they need, and where."""

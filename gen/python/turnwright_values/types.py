@@ -115,6 +115,35 @@ class TokenSource(IntEnum):
     reported, or told when it refused the prompt as too long."""
 
 
+class Right(IntEnum):
+    """What a caller needs to make a call. READ to ADMIN are rights in a project, or in the deployment; callers have
+    them by grants."""
+
+    UNSPECIFIED = 0
+    """Not specified: the service does not start."""
+    IDENTITY = 1
+    """No right: whoever has an identity may call it. It is about no project, or leaves out what is closed to the
+    caller."""
+    READ = 2
+    """To read what is there: runs, entries, messages, packets, proposals, events."""
+    RUN = 3
+    """To have models work: tasks, messages, forks, imports, the settings of a run, the end of a loop."""
+    DECIDE = 4
+    """To decide on proposals."""
+    EDIT = 5
+    """To change what was written in a run: plans, drafts, notices, streams."""
+    FILES = 6
+    """To read and write entries and files with tools."""
+    COMMAND = 7
+    """To have effects outside of a project, such as commands in a shell."""
+    MANAGE = 8
+    """To rename and delete runs, and to set schedules and the rules for files."""
+    ADMIN = 9
+    """To say who may do what, and to change what all share, such as models."""
+    SERVICE = 10
+    """For services: what no grant gives."""
+
+
 class Mode(IntEnum):
     """Whether a loop may change anything."""
 
@@ -331,6 +360,22 @@ class QueuedCommandKind(IntEnum):
     """RewindToTurn."""
     RESTORE_FROM_TRAJECTORY = 16
     """RestoreFromTrajectory."""
+
+
+class GrantRole(IntEnum):
+    """Rights that are given together."""
+
+    UNSPECIFIED = 0
+    """Not specified."""
+    VIEWER = 1
+    """READ."""
+    MEMBER = 2
+    """READ, RUN, DECIDE, EDIT, FILES and COMMAND."""
+    OWNER = 3
+    """All rights in the project. Who creates a project has this role in it."""
+    OPERATOR = 4
+    """ADMIN in the deployment and in each project. It is no right to read a project: an operator who has to takes a
+    grant, which the owners see."""
 
 
 class FileConstraintKind(IntEnum):
@@ -1155,6 +1200,53 @@ class Schedule(Struct, frozen=True):
     paused: bool = False
     """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule
     lets it go on. Set by the store."""
+
+
+class Grant(Struct, frozen=True):
+    """What somebody may do in a project, or in the deployment. Grants that fit a caller are united; who has none sees
+    nothing."""
+
+    project: str = ""
+    """Name of the project; empty: the deployment."""
+    subject: str = ""
+    """Who: `user:NAME` for a principal, `group:NAME` for a group, or `*` for everybody with an identity. 1 to 200
+    characters."""
+    role: GrantRole = GrantRole.UNSPECIFIED
+    """The role: in a project VIEWER, MEMBER or OWNER, in the deployment OPERATOR. Fails with INVALID_ARGUMENT, reason
+    INVALID_FIELD, for any other."""
+    without: tuple[Right, ...] = ()
+    """Rights that the role has and this grant has not, such as RIGHT_COMMAND. Those of other grants stay."""
+    by: str = ""
+    """Who set it; ignored in requests."""
+    create_ms: int = 0
+    """When it was set; ignored in requests."""
+    until_ms: int = 0
+    """When it ends. Absent: never. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, for a time that has passed."""
+
+
+class Token(Struct, frozen=True):
+    """A token of the deployment, as the store knows it: never the token itself."""
+
+    token_id: str = ""
+    """Its id, the claim `jti`."""
+    key_id: str = ""
+    """Name of the key that signed it, the header `kid`."""
+    principal: str = ""
+    """Principal of its holder."""
+    kind: str = ""
+    """Kind of its holder: `person`, `service`, `model` or `plugin`."""
+    audience: str = ""
+    """The service that it is for: `executor`, `store`, `assembler` or `provider`."""
+    projects: tuple[str, ...] = ()
+    """Names of the projects that it is limited to; empty: not limited."""
+    by: str = ""
+    """Who made it."""
+    create_ms: int = 0
+    """When it was made."""
+    expire_ms: int = 0
+    """When it expires."""
+    revoke_ms: int = 0
+    """When it was revoked. Absent: it was not."""
 
 
 class FileEdit(Struct, frozen=True):

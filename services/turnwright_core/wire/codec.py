@@ -178,7 +178,8 @@ def _usual(value: type[Struct], name: str, field: Any) -> FieldCodec | None:
         return (lambda data: kept.FromString(data) if data or is_optional else None, kept.SerializeToString)
     kind = getattr(sys.modules[value.__module__], found["name"], None)
     if isinstance(kind, type) and issubclass(kind, IntEnum):
-        return (int, partial(known, kind, field=field.name))
+        member = (int, partial(known, kind, field=field.name))
+        return each(*member) if found["many"] else member
     pair = None
     if field.message_type and isinstance(kind, type) and issubclass(kind, Struct):
         pair = codec_of(kind, field.message_type)

@@ -15,8 +15,19 @@ from turnwright_kit.identity.caller import current_caller
 IsOpen = Callable[[str], Awaitable[bool]]
 
 ABOUT_NO_PROJECT: Final = frozenset(
-    {"InitProject", "ListProjects", "SetModel", "DeleteModel", "ListModels", "Discover", "GetStatus"}
-)
+    {
+        "InitProject",
+        "ListProjects",
+        "SetModel",
+        "DeleteModel",
+        "ListModels",
+        "Discover",
+        "GetStatus",
+        "GetIdentity",
+        "ListTokens",
+        "RevokeToken",
+    }
+)  # fmt: skip
 """Methods whose requests name no project. The first two look themselves at the directories that they are about."""
 
 ABOUT_ALL: Final = frozenset({"GetProject", "ListProposals", "WatchProposals"})

@@ -20,6 +20,7 @@ from turnwright_store.app.leases import Claimant, with_lease
 from turnwright_store.app.ledger import begin_loop
 from turnwright_store.app.registry import add_run, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
+from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.checks import (
     RUN_ALIAS,
     check_name,
@@ -60,10 +61,12 @@ def enqueue_loop(
     is_new: bool = False,
     claimant: Claimant | None = None,
     command_id: str = "",
+    asker: str = "",
 ) -> Enqueued:
     """Queue a loop; creates the run if necessary. Settings and their defaults are resolved now.
 
-    `is_new`: raises RUN_EXISTS for a run that exists. `claimant` claims such a run, and its loop begins.
+    `is_new`: raises RUN_EXISTS for a run that exists. `claimant` claims such a run, and its loop begins. `asker` is
+    whom the loop is for, as it is stored, if that is not the caller.
     """
     check_task(prompt, settings)
     owner = registry.get_project(tx.connection, address.project)
@@ -75,7 +78,7 @@ def enqueue_loop(
     if found:
         _check_settled(found, replace(run_settings, model="") if run_settings.model == settings.model else run_settings)
     named = replace(run_settings, model=run_settings.model or settings.model)
-    before = found or add_run(tx, owner, address.run, named)
+    before = found or add_run(tx, caller, owner, address.run, named)
     cursor = before.cursor(rules.incarnation)
     model = registry.get_model(tx.connection, settings.model or before.run.settings.model)
     if not found and model.alias != named.model:
@@ -86,7 +89,7 @@ def enqueue_loop(
     settled = _settle(tx, settings, before, owner.project.assembly or rules.assembly)
     run, loop = _with_loop(tx, before, prompt, settled, command_id)
     row, added = begin_loop(with_lease(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
-    loop_rows.add_loop(tx.connection, run.id, added)
+    loop_rows.add_loop(tx.connection, run.id, added, asker or asker_json(caller))
     row = write_run(tx, row, WRITE_CLAIMED if claimant else WRITE)
     row = _write_run_entry(tx, rules, caller, row, loop)
     cursor = cursor if found else replace(cursor, run_revision=0)

@@ -53,7 +53,8 @@ def fork_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
     first, _ = bump_scope(tx, scope, rows.positions_of(tx.connection, parent.id))
     asked = asked_at(tx, parent, home, turn)
-    child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, settings_json(asked) if asked else "")
+    inherited = settings_json(asked) if asked else ""
+    child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, inherited, caller.name)
     child_id = rows.add_child(tx.connection, parent.id, child)
     rows.copy_views(tx.connection, source, child_id, first, revision)
     row = get_run(tx.connection, address.project, alias)

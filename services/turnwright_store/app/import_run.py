@@ -192,7 +192,7 @@ class Import:
             owner = get_project(tx.connection, self._asked.project)
             if self._asked.run:
                 check_alias_free(tx.connection, self._asked.project, self._asked.run)
-            return owner, rows.add_hidden_run(tx, owner)
+            return owner, rows.add_hidden_run(tx, owner, self._caller.name)
 
         locks = {project_lock(self._asked.project)}
         self._owner, self._hidden = await self._database.write(begin, Durability.NORMAL, locks)

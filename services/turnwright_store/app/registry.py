@@ -18,6 +18,7 @@ from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import is_active, session_state
 from turnwright_core.titles import beginning_of
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
@@ -107,14 +108,14 @@ def delete_model(tx: Transaction, alias: str) -> None:
         raise registry.model_not_found(tx.connection, alias)
 
 
-def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings) -> Run:
+def create_run(tx: Transaction, caller: Caller, project: str, alias: str, settings: RunSettings) -> Run:
     """A new run without work. Raises RUN_EXISTS, MODEL_REQUIRED, MODEL_NOT_FOUND."""
     owner = registry.get_project(tx.connection, project)
     if alias:
         check_alias_free(tx.connection, project, alias)
     if settings.model:
         registry.get_model(tx.connection, settings.model)
-    return add_run(tx, owner, alias, settings).run
+    return add_run(tx, caller, owner, alias, settings).run
 
 
 def check_alias_free(connection: Connection, project: str, alias: str) -> None:
@@ -135,7 +136,9 @@ def generate_alias(tx: Transaction, project: str, model: str) -> str:
     return next(made for made in aliases if runs.find_run(tx.connection, project, made) is None)
 
 
-def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings) -> runs.RunRow:
+def add_run(
+    tx: Transaction, caller: Caller, owner: registry.ProjectRow, alias: str, settings: RunSettings
+) -> runs.RunRow:
     """A new run under a free alias, an empty one is generated; its model must exist."""
     if not settings.model:
         raise registry.model_required(tx.connection)
@@ -146,7 +149,7 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
         alias = generate_alias(tx, owner.project.name, settings.model)
     scope, revision = add_bumped_scope(tx, f"run:{owner.id}:{alias}")
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
-    runs.add_run(tx.connection, owner.id, scope, run)
+    runs.add_run(tx.connection, owner.id, scope, run, caller.name)
     return runs.get_run(tx.connection, owner.project.name, alias)
 
 

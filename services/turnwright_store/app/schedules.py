@@ -26,6 +26,7 @@ from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.app.run_events import turn_of_cause, write_event
+from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import (
@@ -61,7 +62,7 @@ _SOURCE: Final = "schedule"
 _STORE: Final = Caller("store", Kind.SERVICE, Tier.SYSTEM)
 
 
-def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedule:
+def set_schedule(tx: Transaction, caller: Caller, address: RunRef, schedule: Schedule) -> Schedule:
     """Add or replace a schedule. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED, MODEL_NOT_FOUND."""
     run = get_run(tx.connection, address.project, address.run)
     checked = check_schedule(schedule, tx.now_ms)
@@ -69,7 +70,7 @@ def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedu
         check_loop_settings(checked.settings)
         if checked.settings.model:
             get_model(tx.connection, checked.settings.model)
-    if not rows.put_schedule(tx.connection, run.id, checked):
+    if not rows.put_schedule(tx.connection, run.id, checked, asker_json(caller)):
         check_count("schedules", rows.count_schedules(tx.connection, run.id), SCHEDULES_MAX)
     return checked
 
@@ -105,7 +106,7 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
             schedule = replace(schedule, failures=0)
         reader = reader or (turn + 1 if schedule.prompt else 0)
     if reader and not (run.loop_active or run.run.loops_queued):
-        begun = _begin(tx, rules, run, schedule)
+        begun = _begin(tx, rules, run, schedule, row.by)
         reader, loop = 0, begun.sequence if begun else 0
         if begun is None:
             schedule = count_failure(schedule, is_failure=True)
@@ -114,7 +115,7 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
                 event = pause_event(name, schedule.failures, why)
                 write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.name, event)
     due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
-    rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop))
+    rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop, row.by))
 
 
 def set_aside(tx: Transaction, due: tuple[str, str, str], _error: Exception) -> tuple[RunRow, int] | None:
@@ -189,18 +190,19 @@ def _unread(tx: Transaction, run: RunRow, name: str, *, is_unread: bool) -> Entr
     return None
 
 
-def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> Loop | None:
+def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, by: str) -> Loop | None:
     """Queue a loop with the prompt of the schedule; None if it is refused, which an event tells."""
     settings = loop_settings(schedule.settings, latest_asked(tx, run))
     address = RunRef(run.project, run.alias)
     try:
-        return commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings()).loop
+        done = commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings(), asker=by)
     except TurnwrightError as error:
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
         sentence = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, sentence, schedule.schedule_id)
         write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.name, event)
         return None
+    return done.loop
 
 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:

@@ -27,6 +27,9 @@ ANSWERS_LOCK: Final = "answers"
 AUDIT_LOCK: Final = "audit"
 """Deletion of old rows of the audit."""
 
+POLICY_LOCK: Final = "policy"
+"""Grants and tokens, rules and quotas: all that the policy consists of."""
+
 NAMES_LOCK: Final = "names"
 """Deletion of old changes of the names of runs."""
 

@@ -22,7 +22,10 @@ MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 UNRELEASED: Final = ("r0001", "r0002", "r0003", "r0004")
 """Revisions before the first release, which changed in place: the content of such a database is unknown."""
 
-REVISIONS: Final = ("r0005", "r0006", "r0007", "r0008", "r0009", "r0010", "r0011", "r0012", "r0013", "r0014", "r0015")
+REVISIONS: Final = (
+    "r0005", "r0006", "r0007", "r0008", "r0009", "r0010", "r0011", "r0012", "r0013", "r0014", "r0015", "r0016",
+    "r0017",
+)  # fmt: skip
 """Every schema revision, oldest first; this code works with the last one."""
 
 CODE: Final = 3

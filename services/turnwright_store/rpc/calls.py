@@ -28,16 +28,20 @@ from turnwright_core.wire.resources import RESOURCES
 from turnwright_kit.access import access_of
 from turnwright_kit.auth import check_deployment, check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_kit.identity.policy import Policy
 from turnwright_store.app.audit import audited_call, record
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.store_rules import with_schemes
 from turnwright_store.app.watches import Watch, Watches
-from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, request_lock, run_lock
+from turnwright_store.domain.locks import POLICY_LOCK, REGISTRY_LOCK, project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Transaction, Work
 from turnwright_store.sql.idempotency import RequestKey
+
+HOLDS_S_MAX: Final = 5.0
+"""Longest wait for a change of the policy to come back from the database, in seconds."""
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -57,6 +61,8 @@ class StoreBackend(Struct):
     """A monotonic clock, for time limits."""
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
+    policy: Policy
+    """Who may do what."""
     opened: StoreRules | None = None
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""
@@ -189,6 +195,17 @@ def mutation(
     return declare
 
 
+def until_it_holds(handle: Handler[C, Q]) -> Handler[C, Q]:
+    """A change of the policy, which is answered once this service decides by it."""
+
+    async def changed(self: C, request: Q, context: Any) -> Any:
+        answer, policy = await handle(self, request, context), self._service.policy
+        await policy.until(lambda: policy.version >= answer.policy_version, HOLDS_S_MAX)
+        return answer
+
+    return changed
+
+
 def query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
     """Declare an rpc as one query. The tokens of pages are bound to what the request asks for."""
     method = read.__name__
@@ -260,6 +277,10 @@ def registry_locks(_request: Any) -> set[str]:
 
 def project_locks(request: Any) -> set[str]:
     return {project_lock(request.project)}
+
+
+def policy_locks(_request: Any) -> set[str]:
+    return {POLICY_LOCK}
 
 
 def alias_locks(request: Any) -> set[str]:

@@ -81,9 +81,9 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         return await watch_runs(self._database, request.project, self._rules.incarnation, request.after)
 
     @mutation(locks=alias_locks)
-    def CreateRun(self, request: pb.CreateRunRequest, tx: Transaction, _caller: Caller) -> Fields:
+    def CreateRun(self, request: pb.CreateRunRequest, tx: Transaction, caller: Caller) -> Fields:
         settings = wire.run_settings_from_pb(request.settings)
-        return {"run": _show(tx, registry.create_run(tx, request.project, request.run, settings))}
+        return {"run": _show(tx, registry.create_run(tx, caller, request.project, request.run, settings))}
 
     @mutation(locks=alias_locks)
     def ForkRun(self, request: pb.ForkRunRequest, tx: Transaction, caller: Caller) -> Fields:

@@ -21,8 +21,8 @@ class ScheduleServicer(Calls, schedule_service_pb2_grpc.ScheduleServiceServicer)
     """Serves turnwright.schedules.v1.ScheduleService."""
 
     @mutation(locks=run_locks)
-    def SetSchedule(self, request: pb.SetScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
-        done = schedules.set_schedule(tx, address_of(request), _schedule_from_pb(request.schedule))
+    def SetSchedule(self, request: pb.SetScheduleRequest, tx: Transaction, caller: Caller) -> Fields:
+        done = schedules.set_schedule(tx, caller, address_of(request), _schedule_from_pb(request.schedule))
         return {"schedule": _schedule_to_pb(done)}
 
     @mutation(locks=run_locks)

@@ -9,6 +9,7 @@ from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright_store.rpc.calls import StoreBackend
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
+from turnwright_store.rpc.policy_servicer import PolicyRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.resources import register_resources
 
@@ -16,6 +17,7 @@ from turnwright_store.rpc.resources import register_resources
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
     LedgerRpcs,
     LeaseRpcs,
+    PolicyRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,
 ):

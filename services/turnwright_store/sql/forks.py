@@ -94,6 +94,8 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "update_ms": cast(bindparam("now_ms"), BigInteger),
     "forked_from_run": runs.c.alias,
     "forked_from_turn": cast(bindparam("origin_turn"), BigInteger),
+    "by": cast(bindparam("new_by"), Text),
+    "private": runs.c.private,
     "lineage": case((runs.c.lineage > 0, runs.c.lineage), else_=runs.c.id),
 }
 _ADD: Final = (
@@ -208,6 +210,8 @@ class ForkedRun(Struct, frozen=True):
     now_ms: int
     asked: str
     """What its loops inherit, as it is stored; empty for nothing."""
+    by: str
+    """Who forks it."""
 
 
 def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
@@ -221,6 +225,7 @@ def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
         "first": child.first,
         "now_ms": child.now_ms,
         "new_asked": child.asked,
+        "new_by": child.by,
     }
     return int(connection.execute(_ADD, values).scalar_one())
 

@@ -67,7 +67,7 @@ class HiddenRun(Struct, frozen=True):
     """That it has until it is whole; no caller can name it."""
 
 
-def add_hidden_run(tx: Transaction, owner: ProjectRow) -> HiddenRun:
+def add_hidden_run(tx: Transaction, owner: ProjectRow, by: str) -> HiddenRun:
     alias = f"~import-{secrets.token_hex(8)}"
     scope = add_scope(tx, f"run:{owner.id}:{alias}")
     run = Run(owner.project.name, alias, RunSettings(""), QUEUED)
@@ -75,6 +75,7 @@ def add_hidden_run(tx: Transaction, owner: ProjectRow) -> HiddenRun:
         "project_id": owner.id,
         "scope_id": scope,
         "alias": alias,
+        "by": by,
         "status": run.status,
         "create_ms": tx.now_ms,
         "update_ms": tx.now_ms,
@@ -114,7 +115,8 @@ def add_ended_turn(tx: Transaction, run: HiddenRun, turn: Turn) -> None:
 
 
 def add_ended_loop(connection: Connection, run: HiddenRun, loop: Loop) -> None:
-    add_loop(connection, run.id, loop)
+    """Nobody here asked for it."""
+    add_loop(connection, run.id, loop, "")
     write_loop(connection, run.id, loop)
 
 

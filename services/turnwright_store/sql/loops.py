@@ -154,8 +154,9 @@ def first_prompts(connection: Connection, run_ids: Sequence[int]) -> dict[int, s
     return {int(row[0]): row[1] for row in connection.execute(_FIRST_PROMPTS, {"ids": list(run_ids)})}
 
 
-def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    values = {"run_id": run_id, "settings": settings_json(loop.settings), **picked(asdict(loop), _ADDED)}
+def add_loop(connection: Connection, run_id: int, loop: Loop, by: str) -> None:
+    """`by` says who asked for it, as it is stored."""
+    values = {"run_id": run_id, "by": by, "settings": settings_json(loop.settings), **picked(asdict(loop), _ADDED)}
     connection.execute(_ADD, values)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, bindparam, delete, literal, select, update
 from turnwright_values.types import Assembly, Capabilities, Model, Price, Project, ReportedWindow, Tier
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, fault, project_not_found
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.sql.clauses import insertion, picked
@@ -93,7 +93,7 @@ def get_project(connection: Connection, name: str) -> ProjectRow:
 
 
 def _no_project(name: str) -> ProjectRow:
-    raise fault(Reason.PROJECT_NOT_FOUND, f"There is no project {name!r}: register its directory first.", project=name)
+    raise project_not_found(name)
 
 
 def find_workspace(connection: Connection, workspace_id: str) -> ProjectRow | None:

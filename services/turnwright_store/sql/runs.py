@@ -319,11 +319,12 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:
+def add_run(connection: Connection, project_id: int, scope: int, run: Run, by: str) -> int:
     values = {
         "project_id": project_id,
         "scope_id": scope,
         "alias": run.run,
+        "by": by,
         **{name: getattr(run, name) for name in ("status", "revision", "create_ms", "update_ms")},
         **setting_values(run.settings),
     }

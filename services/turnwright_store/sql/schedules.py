@@ -16,7 +16,7 @@ from turnwright_store.sql.tables import projects, runs, schedules
 
 _FIELDS: Final = (
     "schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "settings", "failures", "due_ms",
-    "reader_turn", "loop",
+    "reader_turn", "loop", "by",
 )  # fmt: skip
 _COLUMNS: Final = tuple(schedules.c[name] for name in _FIELDS)
 _OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_id == bindparam("name"))
@@ -70,13 +70,15 @@ class ScheduleRow(Struct, frozen=True):
     """The turn that is to read what happened last while the run was busy; 0: it needs none."""
     loop: int = 0
     """Sequence of the loop that it began last; 0: none."""
+    by: str = ""
+    """Who set it, as it is stored."""
 
 
 def _row(values: Any) -> ScheduleRow:
-    *schedule, settings, failures, due_ms, reader_turn, loop = values
+    *schedule, settings, failures, due_ms, reader_turn, loop, by = values
     is_paused = due_ms == PAUSED_MS
     shown = replace(Schedule(*schedule), settings=settings_of(settings), failures=failures, paused=is_paused)
-    return ScheduleRow(shown, due_ms, reader_turn, loop)
+    return ScheduleRow(shown, due_ms, reader_turn, loop, by)
 
 
 def find_schedule(connection: Connection, run_id: int, name: str) -> ScheduleRow | None:
@@ -101,10 +103,12 @@ def count_schedules(connection: Connection, run_id: int) -> int:
     return int(connection.execute(_COUNT, {"run": run_id}).scalar_one())
 
 
-def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> bool:
+def put_schedule(connection: Connection, run_id: int, schedule: Schedule, by: str) -> bool:
     """Add a schedule, in the place of one with the same id; returns whether there was one."""
     is_again = delete_schedule(connection, run_id, schedule.schedule_id)
-    connection.execute(_ADD, {"run_id": run_id, **picked(_values(ScheduleRow(schedule, schedule.next_ms)), _FIELDS)})
+    connection.execute(
+        _ADD, {"run_id": run_id, **picked(_values(ScheduleRow(schedule, schedule.next_ms, by=by)), _FIELDS)}
+    )
     return is_again
 
 
@@ -132,7 +136,7 @@ def _values(row: ScheduleRow) -> dict[str, Any]:
     one = row.schedule
     settings = settings_json(one.settings) if one.settings else ""
     due_ms = PAUSED_MS if one.paused else row.due_ms
-    stored = {"settings": settings, "due_ms": due_ms, "reader_turn": row.reader_turn, "loop": row.loop}
+    stored = {"settings": settings, "due_ms": due_ms, "reader_turn": row.reader_turn, "loop": row.loop, "by": row.by}
     return {**asdict(one), **stored}
 
 

@@ -166,6 +166,10 @@ runs = Table(
     text_column("asked"),
     # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
     number_column("removed_ms"),
+    # Who created it; empty for runs of earlier releases.
+    text_column("by"),
+    # Whether nobody but who created it and the owners of the project see it.
+    number_column("private"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
     CheckConstraint(f"status IN ({', '.join(map(str, sorted(RUN_TRANSITIONS)))})", name="status"),
@@ -226,6 +230,8 @@ loops = Table(
     number_column("end_ms"),
     number_column("revision", None),
     text_column("command_id"),
+    # Who asked for it: a JSON object of Asker; empty for loops of earlier releases.
+    text_column("by"),
     UniqueConstraint("run_id", "sequence"),
 )
 partial_index("uq_loops_active", loops.c.run_id, where=loops.c.status.in_(LOOP_ACTIVE), unique=True)
@@ -251,6 +257,8 @@ schedules = Table(
     # Sequence of the loop that it began last, and how many up to that have failed in a row.
     number_column("loop"),
     number_column("failures"),
+    # Who set it: a JSON object of Asker; empty for schedules of earlier releases.
+    text_column("by"),
     UniqueConstraint("run_id", "schedule_id"),
 )
 Index("ix_schedules_due", schedules.c.due_ms)
@@ -432,3 +440,41 @@ audit = Table(
     text_column("detail"),
 )
 Index("ix_audit_project", audit.c.project_id, audit.c.time_ms, audit.c.id)
+
+grants = Table(
+    "grants",
+    metadata,
+    primary_key(),
+    # 0: of the deployment.
+    Column("project_id", Key, nullable=False),
+    text_column("subject", None),
+    number_column("role", None),
+    # Numbers of rights that it leaves out: a JSON array.
+    text_column("without", "[]"),
+    text_column("by", None),
+    number_column("create_ms", None),
+    # When it ends; 0: never.
+    number_column("until_ms"),
+    UniqueConstraint("project_id", "subject"),
+    CheckConstraint("role BETWEEN 1 AND 4", name="role"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_id", Path, primary_key=True),
+    text_column("key_id"),
+    text_column("principal"),
+    text_column("kind"),
+    text_column("audience"),
+    # Names of the projects that it is limited to, a JSON array; empty: it is not limited.
+    text_column("projects", "[]"),
+    text_column("by", None),
+    number_column("create_ms", None),
+    number_column("expire_ms", None),
+    # When it was revoked; 0: it was not.
+    number_column("revoke_ms"),
+    sqlite_with_rowid=False,
+)
+Index("ix_tokens_age", tokens.c.expire_ms)
+"""Tokens that were made or revoked by the store, until they expire: never the tokens themselves."""

@@ -334,7 +334,10 @@ async def sent(request):
     yield request
 
 
-PROJECTLESS = {"InitProject", "ListProjects", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus"}
+PROJECTLESS = {
+    "InitProject", "ListProjects", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus", "GetIdentity",
+    "ListTokens", "RevokeToken",
+}  # fmt: skip
 """Methods that are not about a project; the inbox is about all where none is named."""
 
 

@@ -9,6 +9,7 @@ import pytest
 from turnwright.store.v1 import (
     lease_pb2,
     ledger_pb2,
+    policy_pb2,
     queue_pb2,
     read_pb2,
     store_service_pb2_grpc,
@@ -34,6 +35,7 @@ MESSAGES = (
     lease_pb2,
     ledger_pb2,
     read_pb2,
+    policy_pb2,
 )
 
 

@@ -48,6 +48,9 @@ def calls(project):
         ("DeleteModel", {"alias": "m2"}),
         ("SetScheme", {"scheme": scheme}),
         ("InitProject", {"root": f"/srv/{project}", "workspace_id": f"ws-{project}"}),
+        ("SetGrant", {"project": project, "grant": {"subject": "user:bob", "role": 2, "without": [7]}}),
+        ("DeleteGrant", {"project": project, "subject": "user:bob"}),
+        ("RevokeToken", {"token_id": "t1"}),
         ("SetFileConstraints", {"project": project, "constraints": [{"pattern": "*.md", "kind": 1}]}),
         ("CreateRun", {**here, "run": "", "settings": settings_pb2.RunSettings(model="fast")}),
         ("ResolveProposal", {**here, "path": RECORD, "accept": {"comment": "hidden words"}}),
@@ -97,10 +100,18 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         assert found[rpc].run == (fields.get("run") or getattr(getattr(answer, "run", None), "run", "")), rpc
     assert {rpc: row.right for rpc, row in found.items()} == RIGHTS
     assert {(row.principal, row.refusal, row.count) for row in found.values()} == {("operator", 0, 1)}
-    assert {rpc for rpc, row in found.items() if not row.project} == {"SetModel", "DeleteModel", "SetScheme"}
+    assert {rpc for rpc, row in found.items() if not row.project} == {
+        "SetModel",
+        "DeleteModel",
+        "SetScheme",
+        "RevokeToken",
+    }
     assert "hidden words" not in str(found)
     details = {rpc: json.loads(row.detail_json) for rpc, row in found.items() if row.detail_json}
     assert details == {
+        "SetGrant": {"subject": "user:bob", "role": "member", "without": ["command"]},
+        "DeleteGrant": {"subject": "user:bob"},
+        "RevokeToken": {"token_id": "t1"},
         "ResolveProposal": {"path": RECORD, "decision": "accept"},
         "SubmitCommand": {"command": "set_draft"},
         "RenameRun": {"new_run": "named"},

@@ -236,7 +236,7 @@ async def test_a_fork_goes_on_leaning_on_what_it_inherited(store, leaning):
     await over(child)
     await removed(child)
     await store.settles_at({**store.rows(), "blocks": 0, "packets": 0, "runs": 0, "views": 0, "turns": 0, "loops": 0,
-                            "versions": 0, "entries": 0, "scopes": 2})  # fmt: skip
+                            "versions": 0, "entries": 0, "scopes": 3})  # fmt: skip
 
 
 async def test_a_text_outlives_what_replaced_its_shared_body(store, leaning):

@@ -89,7 +89,8 @@ class Store:
         self.rules = StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 3600.0, 1.0)
         await self.write(partial(registry.set_model, model=Model("m", "scripted/a", 1000)))
         await self.write(partial(registry.init_project, root="/p", workspace_id="w", name=PROJECT))
-        await self.write(partial(registry.create_run, project=PROJECT, alias="elder", settings=RunSettings("m")))
+        settings = RunSettings("m")
+        await self.write(partial(registry.create_run, caller=SYSTEM, project=PROJECT, alias="elder", settings=settings))
         elder = Run(self, "elder", 0)
         await elder.write([EntryWrite(path, SetEntry("elder"), Tier.PLUGIN) for path in [*OWN[:2], FILES[0]]])
 

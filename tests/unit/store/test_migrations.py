@@ -347,4 +347,4 @@ def test_two_replicas_that_start_at_once_migrate_once(empty_postgres_url):
     assert failed == [None] * 3
     with opened(empty_postgres_url) as (raw, _core):
         assert current_revision(raw, "postgresql") == REVISIONS[-1]
-        assert raw.execute("SELECT count(*) FROM scopes").fetchone() == (1,)
+        assert raw.execute("SELECT count(*) FROM scopes").fetchone() == (2,)

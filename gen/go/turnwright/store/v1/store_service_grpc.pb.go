@@ -33,6 +33,7 @@ const (
 	StoreService_ReadView_FullMethodName     = "/turnwright.store.v1.StoreService/ReadView"
 	StoreService_GetEntries_FullMethodName   = "/turnwright.store.v1.StoreService/GetEntries"
 	StoreService_WatchChanges_FullMethodName = "/turnwright.store.v1.StoreService/WatchChanges"
+	StoreService_WatchPolicy_FullMethodName  = "/turnwright.store.v1.StoreService/WatchPolicy"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -71,6 +72,8 @@ type StoreServiceClient interface {
 	GetEntries(ctx context.Context, in *GetEntriesRequest, opts ...grpc.CallOption) (*GetEntriesResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error)
+	// Streams what says who may do what: all of it now, and again after each change, with heartbeats.
+	WatchPolicy(ctx context.Context, in *WatchPolicyRequest, opts ...grpc.CallOption) (StoreService_WatchPolicyClient, error)
 }
 
 type storeServiceClient struct {
@@ -276,6 +279,38 @@ func (x *storeServiceWatchChangesClient) Recv() (*WatchChangesResponse, error) {
 	return m, nil
 }
 
+func (c *storeServiceClient) WatchPolicy(ctx context.Context, in *WatchPolicyRequest, opts ...grpc.CallOption) (StoreService_WatchPolicyClient, error) {
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchPolicy_FullMethodName, opts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &storeServiceWatchPolicyClient{stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+type StoreService_WatchPolicyClient interface {
+	Recv() (*WatchPolicyResponse, error)
+	grpc.ClientStream
+}
+
+type storeServiceWatchPolicyClient struct {
+	grpc.ClientStream
+}
+
+func (x *storeServiceWatchPolicyClient) Recv() (*WatchPolicyResponse, error) {
+	m := new(WatchPolicyResponse)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility
@@ -312,6 +347,8 @@ type StoreServiceServer interface {
 	GetEntries(context.Context, *GetEntriesRequest) (*GetEntriesResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error
+	// Streams what says who may do what: all of it now, and again after each change, with heartbeats.
+	WatchPolicy(*WatchPolicyRequest, StoreService_WatchPolicyServer) error
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -360,6 +397,9 @@ func (UnimplementedStoreServiceServer) GetEntries(context.Context, *GetEntriesRe
 }
 func (UnimplementedStoreServiceServer) WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchChanges not implemented")
+}
+func (UnimplementedStoreServiceServer) WatchPolicy(*WatchPolicyRequest, StoreService_WatchPolicyServer) error {
+	return status.Errorf(codes.Unimplemented, "method WatchPolicy not implemented")
 }
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 
@@ -635,6 +675,27 @@ func (x *storeServiceWatchChangesServer) Send(m *WatchChangesResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
+func _StoreService_WatchPolicy_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchPolicyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StoreServiceServer).WatchPolicy(m, &storeServiceWatchPolicyServer{stream})
+}
+
+type StoreService_WatchPolicyServer interface {
+	Send(*WatchPolicyResponse) error
+	grpc.ServerStream
+}
+
+type storeServiceWatchPolicyServer struct {
+	grpc.ServerStream
+}
+
+func (x *storeServiceWatchPolicyServer) Send(m *WatchPolicyResponse) error {
+	return x.ServerStream.SendMsg(m)
+}
+
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -701,6 +762,11 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchChanges",
 			Handler:       _StoreService_WatchChanges_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchPolicy",
+			Handler:       _StoreService_WatchPolicy_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -5,6 +5,7 @@ import warnings
 
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
+from turnwright.store.v1 import policy_pb2 as turnwright_dot_store_dot_v1_dot_policy__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 
@@ -109,6 +110,11 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/WatchChanges',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.FromString,
+                _registered_method=True)
+        self.WatchPolicy = channel.unary_stream(
+                '/turnwright.store.v1.StoreService/WatchPolicy',
+                request_serializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyResponse.FromString,
                 _registered_method=True)
 
 
@@ -220,6 +226,13 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchPolicy(self, request, context):
+        """Streams what says who may do what: all of it now, and again after each change, with heartbeats.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -292,6 +305,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.WatchChanges,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.SerializeToString,
+            ),
+            'WatchPolicy': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPolicy,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -675,6 +693,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WatchChanges',
             turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/WatchPolicy',
+            turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
+from turnwright.store.v1 import policy_pb2 as _policy_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 import abc as _abc_1
@@ -75,6 +76,8 @@ class StoreServiceStub:
     """Reads entries by path. Paths that the run does not see are omitted."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
+    WatchPolicy: _grpc.UnaryStreamMultiCallable[_policy_pb2.WatchPolicyRequest, _policy_pb2.WatchPolicyResponse]
+    """Streams what says who may do what: all of it now, and again after each change, with heartbeats."""
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
@@ -120,6 +123,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads entries by path. Paths that the run does not see are omitted."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
+    WatchPolicy: _aio.UnaryStreamMultiCallable[_policy_pb2.WatchPolicyRequest, _policy_pb2.WatchPolicyResponse]  # type: ignore[assignment]
+    """Streams what says who may do what: all of it now, and again after each change, with heartbeats."""
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
@@ -246,5 +251,13 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_read_pb2.WatchChangesResponse], _abc.AsyncIterator[_read_pb2.WatchChangesResponse]]:
         """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
+
+    @_abc_1.abstractmethod
+    def WatchPolicy(
+        self,
+        request: _policy_pb2.WatchPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_policy_pb2.WatchPolicyResponse], _abc.AsyncIterator[_policy_pb2.WatchPolicyResponse]]:
+        """Streams what says who may do what: all of it now, and again after each change, with heartbeats."""
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -87,6 +87,8 @@ class _ReachEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reach.ValueType
     """In the project that the request names. If it names none, the answer is about all projects in which the caller has the right."""
     REACH_DEPLOYMENT: _Reach.ValueType  # 2
     """In the deployment: no right in a project is enough."""
+    REACH_PROJECT_OR_DEPLOYMENT: _Reach.ValueType  # 3
+    """In the project that the request names. If it names none, in the deployment."""
 
 class Reach(_Reach, metaclass=_ReachEnumTypeWrapper):
     """Where a caller needs the right."""
@@ -97,6 +99,8 @@ REACH_PROJECTS: Reach.ValueType  # 1
 """In the project that the request names. If it names none, the answer is about all projects in which the caller has the right."""
 REACH_DEPLOYMENT: Reach.ValueType  # 2
 """In the deployment: no right in a project is enough."""
+REACH_PROJECT_OR_DEPLOYMENT: Reach.ValueType  # 3
+"""In the project that the request names. If it names none, in the deployment."""
 Global___Reach: _TypeAlias = Reach  # noqa: Y015
 
 @_typing.final

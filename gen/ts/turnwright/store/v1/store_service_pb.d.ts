@@ -7,6 +7,7 @@ import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queu
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
+import type { WatchPolicyRequestSchema, WatchPolicyResponseSchema } from "./policy_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/store_service.proto.
@@ -164,6 +165,16 @@ export declare const StoreService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchChangesRequestSchema;
     output: typeof WatchChangesResponseSchema;
+  },
+  /**
+   * Streams what says who may do what: all of it now, and again after each change, with heartbeats.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.WatchPolicy
+   */
+  watchPolicy: {
+    methodKind: "server_streaming";
+    input: typeof WatchPolicyRequestSchema;
+    output: typeof WatchPolicyResponseSchema;
   },
 }>;
 

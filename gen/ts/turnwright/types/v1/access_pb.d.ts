@@ -154,6 +154,13 @@ export enum Reach {
    * @generated from enum value: REACH_DEPLOYMENT = 2;
    */
   DEPLOYMENT = 2,
+
+  /**
+   * In the project that the request names. If it names none, in the deployment.
+   *
+   * @generated from enum value: REACH_PROJECT_OR_DEPLOYMENT = 3;
+   */
+  PROJECT_OR_DEPLOYMENT = 3,
 }
 
 /**

@@ -1,0 +1,31 @@
+"""Who asked for a loop or set a schedule, as it is stored: what it may do is decided by what that person may do now."""
+
+from __future__ import annotations
+
+from msgspec import Struct, json
+
+from turnwright_kit.identity.caller import Caller, Kind
+
+
+class Asker(Struct, frozen=True, omit_defaults=True):
+    """A caller at the moment of its call, without what proved it: a token that expires ends no work."""
+
+    name: str
+    kind: str = Kind.PERSON.value
+    groups: tuple[str, ...] = ()
+    root: bool = False
+    projects: tuple[str, ...] | None = None
+
+
+_DECODER = json.Decoder(Asker)
+
+
+def asker_json(caller: Caller) -> str:
+    limited_to = None if caller.projects is None else tuple(sorted(caller.projects))
+    groups = tuple(sorted(caller.groups))
+    return json.encode(Asker(caller.name, caller.kind.value, groups, caller.is_root, limited_to)).decode()
+
+
+def asker_of(text: str) -> Asker | None:
+    """None for work of an earlier release, of which nobody knows who asked for it."""
+    return _DECODER.decode(text) if text else None

@@ -1,0 +1,32 @@
+"""The rpc by which services learn who may do what."""
+
+from __future__ import annotations
+
+from turnwright.store.v1 import policy_pb2 as pb
+from turnwright.types.v1 import grant_pb2
+from turnwright_values.types import Grant
+
+from turnwright_core.wire.codec import codec
+from turnwright_store.app.watch_policy import PolicyPart, PolicyWatch, watch_policy
+from turnwright_store.rpc.calls import Calls, watch
+
+_grant_to_pb, _ = codec(Grant, grant_pb2.Grant)
+
+
+class PolicyRpcs(Calls):
+    """Rpcs of policy.proto."""
+
+    def _part_to_pb(self, part: PolicyPart) -> pb.WatchPolicyResponse:
+        message = pb.WatchPolicyResponse(
+            version=part.version,
+            grants=map(_grant_to_pb, part.grants),
+            revoked_token_ids=part.revoked_token_ids,
+            last=part.is_last,
+        )
+        if not part.version:
+            message.heartbeat.SetInParent()
+        return message
+
+    @watch(_part_to_pb)
+    async def WatchPolicy(self, _request: pb.WatchPolicyRequest) -> PolicyWatch:
+        return await watch_policy(self._database)
