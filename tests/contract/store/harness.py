@@ -237,6 +237,14 @@ class View:
         return [entry.path for entry in self.entries]
 
     @property
+    def kept(self) -> list[entry_pb2.Entry]:
+        """The entries without their hashes: the store adds those of bodies that grew while it compacts them."""
+        copies = [entry_pb2.Entry.FromString(entry.SerializeToString()) for entry in self.entries]
+        for copy in copies:
+            copy.ClearField("hash")
+        return copies
+
+    @property
     def bodies(self) -> dict[str, str]:
         return {entry.path: entry.body for entry in self.entries}
 
