@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 VALUES = {
     "types": """
-        Cursor Usage Budget Spend ResponseFormat ToolDescription ToolRules LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
+        Cursor Usage Budget Spend ResponseFormat ToolDescription LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
         TurnRequest LoopTally RunPath TurnResult Turn Capabilities ReportedWindow Price Model
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
         Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule Grant Token

@@ -5,10 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
+from turnwright.rules.v1 import rule_service_pb2, rule_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.sessions.v1 import session_service_pb2_grpc
-from turnwright.types.v1 import message_pb2, run_pb2, schedule_pb2, session_command_pb2, settings_pb2
+from turnwright.types.v1 import (
+    message_pb2,
+    rule_pb2,
+    run_pb2,
+    schedule_pb2,
+    session_command_pb2,
+    settings_pb2,
+)
 
 from turnwright_kit.peer import Peer
 
@@ -34,11 +42,12 @@ class CommandKinds(TypedDict, total=False):
 
 
 class SessionCalls:
-    """Base of the client: rpcs of sessions and of their schedules. Every method raises TurnwrightError."""
+    """Base of the client: rpcs of sessions, their schedules and approval rules. Every method raises TurnwrightError."""
 
     _peer: Peer
     _sessions: session_service_pb2_grpc.SessionServiceAsyncStub
     _schedules: schedule_service_pb2_grpc.ScheduleServiceAsyncStub
+    _rules: rule_service_pb2_grpc.RuleServiceAsyncStub
 
     async def submit(
         self, project: str, run: str, command_id: str = "", **kind: Unpack[CommandKinds]
@@ -94,6 +103,22 @@ class SessionCalls:
         """The schedules of a run, by id."""
         request = schedule_service_pb2.ListSchedulesRequest(project=project, run=run)
         return list((await self._peer.call(self._schedules.ListSchedules, request)).schedules)
+
+    async def set_rule(
+        self, project: str, rule: rule_pb2.Rule, run: str = "", *, request_id: str = ""
+    ) -> rule_pb2.Rule:
+        """Set an approval rule of a project, or of a run: the last of its level."""
+        request = rule_service_pb2.SetRuleRequest(project=project, run=run, rule=rule, request_id=request_id)
+        return (await self._peer.call(self._rules.SetRule, request)).rule
+
+    async def delete_rule(self, project: str, rule_id: int, run: str = "", *, request_id: str = "") -> None:
+        request = rule_service_pb2.DeleteRuleRequest(project=project, run=run, id=rule_id, request_id=request_id)
+        await self._peer.call(self._rules.DeleteRule, request)
+
+    async def list_rules(self, project: str, run: str = "") -> list[rule_pb2.Rule]:
+        """The rules that hold in a project, or in a run; of one level the last that matches counts."""
+        request = rule_service_pb2.ListRulesRequest(project=project, run=run)
+        return list((await self._peer.call(self._rules.ListRules, request)).set.rules)
 
 
 def user_message(

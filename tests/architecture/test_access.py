@@ -15,8 +15,8 @@ ASKED = {
     """,
     "read": """
         ExplainPacket ExportRun GetEntries GetEntry GetPlan GetProposal GetRun ListCommands ListEntries ListEntryHistory
-        ListFileConstraints ListLoops ListMessages ListPlans ListRuns ListSchedules ListTurns ReadPacket ReadView
-        SearchEntries SubmitCommand WatchChanges WatchPlans WatchRun WatchRuns
+        ListFileConstraints ListLoops ListMessages ListPlans ListRules ListRuns ListSchedules ListTurns ReadPacket
+        ReadView SearchEntries SubmitCommand WatchChanges WatchPlans WatchRun WatchRuns
     """,
     "read in projects": """
         GetProject ListProjects ListProposals WatchProposals
@@ -32,6 +32,9 @@ ASKED = {
     """,
     "files": """
         CallTool WriteEntries
+    """,
+    "command": """
+        DeleteRule SetRule
     """,
     "manage": """
         DeleteRun DeleteSchedule RenameRun SetFileConstraints SetSchedule

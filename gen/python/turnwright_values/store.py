@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.plans.plan import Plan
-from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, Usage, ViewChange, ViewFilter, Visibility
+from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, RuleSet, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, Usage, ViewChange, ViewFilter, Visibility
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
@@ -110,9 +110,8 @@ class EntryWrite(Struct, frozen=True):
     """Loop to stamp on the view. Absent: unchanged, or the active loop for a new view."""
     granted_tool: str = ""
     """Name of the tool whose effect begins with this write although nobody has decided on it. Fails with
-    FAILED_PRECONDITION, reason GRANT_WITHDRAWN, and nothing of the request is written, unless the run's active loop
-    or the run itself accepts the tool's effects without asking: `LoopSettings.yolo`, `RunSettings.yolo`,
-    `RunSettings.tool_rules`. Empty: no condition."""
+    FAILED_PRECONDITION, reason GRANT_WITHDRAWN, and nothing of the request is written, unless the effect in its
+    record is allowed without asking: by `LoopSettings.yolo`, `RunSettings.yolo` or a rule. Empty: no condition."""
 
 
 class LoopEnd(Struct, frozen=True):
@@ -168,6 +167,8 @@ class EndTurnRequest(Struct, frozen=True):
     release: bool = False
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
     Default: the owner keeps it."""
+    rules_version: str = ""
+    """For `next`: `version` of the RuleSet that the caller has; empty: it has none."""
 
 
 class EndTurnResponse(Struct, frozen=True):
@@ -186,6 +187,8 @@ class EndTurnResponse(Struct, frozen=True):
     since the call that created it, it is all there is: then it begins at revision 0, where the view is empty."""
     released: bool = False
     """True if the lease was released, as requested."""
+    rules: RuleSet | None = None
+    """With `next`: the approval rules that hold in the run, if the caller has another version of them."""
 
 
 class WriteEntriesRequest(Struct, frozen=True):
@@ -337,6 +340,8 @@ class ClaimRunResponse(Struct, frozen=True):
     """The same of the loop."""
     titled: bool = False
     """True if the run has its own title or has had its call for one, see WriteTitle."""
+    rules: RuleSet | None = None
+    """The approval rules that hold in the run. Absent: there is none."""
 
 
 class Lease(Struct, frozen=True):

@@ -13,6 +13,90 @@ from turnwright_core.models import Reasoning
 from turnwright_core.value_methods import EntryMethods, Grantable, SettlingState
 
 
+class TokenSource(IntEnum):
+    """How the tokens of a prompt were counted before it was sent."""
+
+    UNSPECIFIED = 0
+    """Not specified: characters divided by TURNWRIGHT_TOKEN_DIVISOR, in turns of earlier releases."""
+    ESTIMATE = 1
+    """An estimate from the kinds of characters and the model's family."""
+    TOKENIZER = 2
+    """The model's own tokenizer, and an estimate for what its vendor adds."""
+    VENDOR = 3
+    """The vendor's token counting endpoint."""
+    USAGE = 4
+    """Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
+    reported, or told when it refused the prompt as too long."""
+
+
+class Mode(IntEnum):
+    """Whether a loop may change anything."""
+
+    UNSPECIFIED = 0
+    """Not specified; refused where a mode is required."""
+    ASK = 1
+    """Read-only: no `sh`, and no changes to project files."""
+    ACT = 2
+    """All tools are available."""
+
+
+class CallStyle(IntEnum):
+    """How a model calls tools."""
+
+    UNSPECIFIED = 0
+    """Not specified: same as TAGS."""
+    TAGS = 1
+    """With tags in its text. Works with every model."""
+    NATIVE = 2
+    """With the tool calling of the vendor's API; each tool is offered with a JSON Schema of its arguments. If the
+    vendor does not support tools, the model call fails with VENDOR_REJECTED."""
+    AUTO = 3
+    """NATIVE if the model is known to support tool calling, otherwise TAGS."""
+
+
+class Assembly(IntEnum):
+    """How a run is sent to its model."""
+
+    UNSPECIFIED = 0
+    """Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY
+    (PACKET by default)."""
+    PACKET = 1
+    """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it
+    does not fit into the context window, what the previous turn touched is summarized, then what any earlier turn
+    touched, then the prompt; what then still does not fit ends the loop with 413."""
+    TRANSCRIPT = 2
+    """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn
+    before. The model calls tools natively, and results contain what they show. If a run does not fit into the context
+    window, old results are summarized and old messages archived; what then still does not fit ends the loop with
+    413."""
+
+
+class RuleVerdict(IntEnum):
+    """What an approval rule says about an effect."""
+
+    UNSPECIFIED = 0
+    """Not specified; refused."""
+    ALLOW = 1
+    """It happens without asking."""
+    ASK = 2
+    """Somebody decides."""
+    DENY = 3
+    """It does not happen, whoever wants it."""
+
+
+class RuleLevel(IntEnum):
+    """Where a rule stands, from the highest level to the lowest."""
+
+    UNSPECIFIED = 0
+    """Not specified."""
+    DEPLOYMENT = 1
+    """The file of rules of the deployment (TURNWRIGHT_RULES of the store)."""
+    PROJECT = 2
+    """A project."""
+    RUN = 3
+    """A run. `yolo` of a run or of its loop is an ALLOW of everything, before all rules of this level."""
+
+
 class Permission(Grantable):
     """Who allowed the effect of a command."""
 
@@ -28,8 +112,8 @@ class Permission(Grantable):
     """A grant: `RunSettings.yolo`."""
     LOOP = 5
     """A grant: `LoopSettings.yolo`."""
-    TOOL_RULE = 6
-    """A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
+    RULE = 6
+    """A rule: `CommandRecord.rule`."""
 
 
 class DecisionKind(IntEnum):
@@ -99,22 +183,6 @@ class Tier(IntEnum):
     """The runtime itself."""
 
 
-class TokenSource(IntEnum):
-    """How the tokens of a prompt were counted before it was sent."""
-
-    UNSPECIFIED = 0
-    """Not specified: characters divided by TURNWRIGHT_TOKEN_DIVISOR, in turns of earlier releases."""
-    ESTIMATE = 1
-    """An estimate from the kinds of characters and the model's family."""
-    TOKENIZER = 2
-    """The model's own tokenizer, and an estimate for what its vendor adds."""
-    VENDOR = 3
-    """The vendor's token counting endpoint."""
-    USAGE = 4
-    """Characters, multiplied by the ratio of tokens to characters of the turn before: the tokens that its vendor
-    reported, or told when it refused the prompt as too long."""
-
-
 class Right(IntEnum):
     """What a caller needs to make a call. READ to ADMIN are rights in a project, or in the deployment; callers have
     them by grants."""
@@ -142,48 +210,6 @@ class Right(IntEnum):
     """To say who may do what, and to change what all share, such as models."""
     SERVICE = 10
     """For services: what no grant gives."""
-
-
-class Mode(IntEnum):
-    """Whether a loop may change anything."""
-
-    UNSPECIFIED = 0
-    """Not specified; refused where a mode is required."""
-    ASK = 1
-    """Read-only: no `sh`, and no changes to project files."""
-    ACT = 2
-    """All tools are available."""
-
-
-class CallStyle(IntEnum):
-    """How a model calls tools."""
-
-    UNSPECIFIED = 0
-    """Not specified: same as TAGS."""
-    TAGS = 1
-    """With tags in its text. Works with every model."""
-    NATIVE = 2
-    """With the tool calling of the vendor's API; each tool is offered with a JSON Schema of its arguments. If the
-    vendor does not support tools, the model call fails with VENDOR_REJECTED."""
-    AUTO = 3
-    """NATIVE if the model is known to support tool calling, otherwise TAGS."""
-
-
-class Assembly(IntEnum):
-    """How a run is sent to its model."""
-
-    UNSPECIFIED = 0
-    """Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY
-    (PACKET by default)."""
-    PACKET = 1
-    """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it
-    does not fit into the context window, what the previous turn touched is summarized, then what any earlier turn
-    touched, then the prompt; what then still does not fit ends the loop with 413."""
-    TRANSCRIPT = 2
-    """As a conversation: the messages of the run in timeline order, each turn beginning with those of the turn
-    before. The model calls tools natively, and results contain what they show. If a run does not fit into the context
-    window, old results are summarized and old messages archived; what then still does not fit ends the loop with
-    413."""
 
 
 class RequestKind(IntEnum):
@@ -405,32 +431,6 @@ class StreamEnd(IntEnum):
     record is FAILED, `stopped:499`."""
 
 
-class RuleVerdict(IntEnum):
-    """What an approval rule says about an effect."""
-
-    UNSPECIFIED = 0
-    """Not specified; refused."""
-    ALLOW = 1
-    """It happens without asking."""
-    ASK = 2
-    """Somebody decides."""
-    DENY = 3
-    """It does not happen, whoever wants it."""
-
-
-class RuleLevel(IntEnum):
-    """Where a rule stands, from the highest level to the lowest."""
-
-    UNSPECIFIED = 0
-    """Not specified."""
-    DEPLOYMENT = 1
-    """The file of rules of the deployment (TURNWRIGHT_RULES of the store)."""
-    PROJECT = 2
-    """A project."""
-    RUN = 3
-    """A run. `yolo` of a run or of its loop is an ALLOW of everything, before all rules of this level."""
-
-
 class Cursor(Struct, frozen=True):
     """A moment in a run's state: the revisions of the three scopes that a run reads. Revisions in a scope have no
     gaps. A cursor is exclusive: reading after it returns only what came later."""
@@ -530,15 +530,6 @@ class ToolDescription(Struct, frozen=True):
     body."""
 
 
-class ToolRules(Struct, frozen=True):
-    """Decisions on the effects of tools that hold for a whole run. A fork begins without them."""
-
-    approved: tuple[str, ...] = ()
-    """Names of tools whose effects are accepted without asking."""
-    rejected: tuple[str, ...] = ()
-    """Names of tools whose effects are refused without asking; the model reads that."""
-
-
 class LoopSettings(Struct, frozen=True):
     """What was asked of one loop. Fixed when the loop is enqueued, but for its model and for a grant that is taken
     away."""
@@ -615,8 +606,6 @@ class RunSettings(Struct, frozen=True):
     """True accepts every proposal in every loop without asking. A fork begins without it."""
     calls: CallStyle = CallStyle.UNSPECIFIED
     """How models call tools. Applies to loops whose first turn has not begun."""
-    tool_rules: ToolRules | None = None
-    """Decisions that hold for the whole run. Absent: none."""
     title: str = ""
     """What a person calls the run: one line of at most 200 characters, without control characters. Empty: as
     Run.title says. A fork begins without it."""
@@ -644,9 +633,6 @@ class RunSettingsPatch(Struct, frozen=True):
     and it is taken away from loops that have not ended and from schedules which have it of their own."""
     calls: CallStyle | None = None
     """How models call tools. Applies to loops whose first turn has not begun."""
-    tool_rules: ToolRules | None = None
-    """Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no
-    more from the next effect on."""
     title: str | None = None
     """What a person calls the run: one line of at most 200 characters, without control characters; empty: as
     Run.title says."""
@@ -1382,8 +1368,10 @@ class RuleSet(Struct, frozen=True):
     """Equal versions mean equal rules. Opaque."""
     rules: tuple[Rule, ...] = ()
     """The rules, by level from the highest; of one level the last counts first. At most 500 a level."""
+    principal: str = ""
+    """The person for whom the run's active loop works. Empty: nobody, or not known."""
     lifts: RuleLevel = RuleLevel.UNSPECIFIED
-    """As Rule.lifts, of the person for whom the run's active loop works."""
+    """As Rule.lifts, of that person: what its `yolo` lifts."""
 
 
 class DecidingRule(Struct, frozen=True):

@@ -24,15 +24,18 @@ from turnwright_values.store import EntryWrite
 from turnwright_values.types import (
     ClientCall,
     ClientToolEffect,
+    DecidingRule,
     DecisionKind,
     Permission,
     QuestionEffect,
+    Rule,
     State,
     WrittenFile,
 )
 
 from turnwright_core.decisions import Decision
 from turnwright_core.json_text import JsonMapping
+from turnwright_core.rules import deciding
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_grammar.reply import Command
 
@@ -100,6 +103,8 @@ class CommandRecord(Struct, frozen=True):
     attributes: JsonMapping = field(default_factory=dict)
     files: tuple[WrittenFile, ...] = ()
     """The project files that it changed, once it has ended."""
+    rule: DecidingRule | None = None
+    """The approval rule that decided about its effect, or had somebody asked."""
 
     @property
     def stage(self) -> Stage:
@@ -125,6 +130,9 @@ class CommandRecord(Struct, frozen=True):
 
     def permitted(self, permission: Permission) -> CommandRecord:
         return replace(self, permission=permission)
+
+    def ruled(self, rule: Rule | None) -> CommandRecord:
+        return replace(self, rule=deciding(rule) if rule else None)
 
     def proposed(self) -> CommandRecord:
         return replace(self, state=State.PROPOSED)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.rules.v1 import rule_service_pb2, rule_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
@@ -17,7 +18,7 @@ from turnwright.store.v1 import (
     read_pb2,
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright.types.v1 import view_pb2
+from turnwright.types.v1 import rule_pb2, view_pb2
 from turnwright_values.store import (
     ClaimRunResponse,
     GetLeaseResponse,
@@ -25,7 +26,17 @@ from turnwright_values.store import (
     WatchChangesRequest,
     WatchChangesResponse,
 )
-from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, Turn, ViewFilter
+from turnwright_values.types import (
+    Cursor,
+    Entry,
+    FileConstraint,
+    QueuedCommand,
+    RuleSet,
+    Run,
+    SearchHit,
+    Turn,
+    ViewFilter,
+)
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import (
@@ -35,6 +46,7 @@ from turnwright_core.limits import (
 )
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb, lease_from_pb, renewal_from_pb
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, hit_from_pb
 from turnwright_core.wire.runs import (
     run_from_pb,
@@ -56,6 +68,9 @@ WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bodies and attributes of records that one call requests, in bytes."""
 
 _log = get_logger("ledger")
+
+
+_rules_from_pb = codec(RuleSet, rule_pb2.RuleSet)[1]
 
 
 class StoreLedger(StorePlans):
@@ -272,6 +287,12 @@ class StoreLedger(StorePlans):
         answer = await self._call(self._runs.GetRun, request)
         self._schemes.update(answer)
         return run_from_pb(answer.run)
+
+    async def get_run_and_rules(self, address: RunAddress) -> tuple[Run, RuleSet]:
+        run = await self.get_run(address)
+        rules = rule_service_pb2_grpc.RuleServiceStub(self._peer.channel)
+        request = rule_service_pb2.ListRulesRequest(project=address.project, run=address.run)
+        return run, _rules_from_pb((await self._call(rules.ListRules, request)).set)
 
     async def get_turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
         request = turn_service_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)

@@ -25,6 +25,7 @@ from turnwright_values.types import (
     FileConstraint,
     Model,
     QueuedCommand,
+    RuleSet,
     Run,
     SearchHit,
     Turn,
@@ -165,6 +166,9 @@ class Ledger(Protocol):
         """The change feed of a run's timeline, as `read_timeline`, with whole plans, until the caller closes it."""
 
     async def get_run(self, address: RunAddress) -> Run: ...
+
+    async def get_run_and_rules(self, address: RunAddress) -> tuple[Run, RuleSet]:
+        """A run, and the approval rules that hold in it."""
 
     async def get_turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
         """Turns of a run by their numbers, those that there are."""

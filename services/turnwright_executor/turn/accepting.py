@@ -18,13 +18,13 @@ from turnwright_values.types import (
     CommandEffect,
     FileEdit,
     FileEffect,
-    Permission,
     QuestionEffect,
+    RuleSet,
     Run,
 )
 
 from turnwright_core.limits import RECORD_BYTES_MAX
-from turnwright_core.turn_settings import grant_for
+from turnwright_core.turn_settings import Ruling, ruling_of, yolo_of
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
@@ -33,6 +33,7 @@ from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
 from turnwright_executor.turn.records import record_bytes
+from turnwright_executor.wire.command_records import command_record_to_pb
 
 # What a run accepts without asking, as its owner knows it.
 #
@@ -43,30 +44,33 @@ from turnwright_executor.turn.records import record_bytes
 class Grants:
     """The grants of one claimed run. Mutable: they are read again."""
 
-    def __init__(self, run: Run, read: Callable[[], Awaitable[Run]]) -> None:
-        """Start from the run with its active loop; `read` reads it again."""
+    def __init__(self, run: Run, rules: RuleSet | None, read: Callable[[], Awaitable[tuple[Run, RuleSet]]]) -> None:
+        """Start from the run with its active loop, and its approval rules; `read` reads both again."""
         self._run = run
+        self._rules = rules
         self._read = read
 
     @property
     def is_yolo(self) -> bool:
-        """Whether every proposal is accepted."""
-        return self.grant_for("") is not None
+        """Whether every proposal is accepted that no rule has asked about."""
+        return yolo_of(self._run) is not None
 
-    def grant_for(self, tool: str) -> Permission | None:
-        return grant_for(self._run, tool)
+    @property
+    def rules_version(self) -> str:
+        return self._rules.version if self._rules else ""
 
-    def rejects(self, tool: str) -> bool:
-        rules = self._run.settings.tool_rules
-        return rules is not None and tool in rules.rejected
+    def ruling(self, record: CommandRecord) -> Ruling:
+        """What becomes of the effect of a record."""
+        return ruling_of(self._run, self._rules, command_record_to_pb(record))
 
-    def turn_begun(self, run: Run | None) -> None:
-        """A turn has begun; the run as it is then, None if that is not known."""
+    def turn_begun(self, run: Run | None, rules: RuleSet | None) -> None:
+        """A turn has begun; the run and its rules as they are then, None where they are not known or the same."""
         self._run = run or self._run
+        self._rules = self._rules if rules is None else rules
 
     async def refresh(self) -> None:
         """Read them again: one was taken away. Raises TurnwrightError."""
-        self._run = await self._read()
+        self._run, self._rules = await self._read()
 
 
 AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024

@@ -15,11 +15,12 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.plans import PlanWriter
-from turnwright_values.types import Assembly, ClientToolEffect, FileEffect, Loop, Permission, State, Tier
+from turnwright_values.types import Assembly, ClientToolEffect, FileEffect, Loop, Permission, RuleVerdict, State, Tier
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.plans.plan import Plan
+from turnwright_core.rules import rule_words
 from turnwright_core.runs import PROPOSED
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
 from turnwright_executor.domain.effects import EffectClass
@@ -205,17 +206,23 @@ class CommandSteps:
 
     def _proposed(self, record: CommandRecord, prepared: Proposed) -> None:
         grants = self._scope.grants
-        if prepared.needs_decision and grants and grants.rejects(record.tool):
-            text = f"Nobody was asked: effects of {record.tool} are rejected in this run. Do without it."
-            return self._settle(record, failed(REJECTED_OUTCOME, text))
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         permission, local_stage = Permission.UNSPECIFIED, LocalStage.UNDECIDED
         if not prepared.needs_decision:
             permission, local_stage = Permission.NOT_NEEDED, LocalStage.CLEARED
+        elif grants is None:
+            permission = Permission.CALLER
+        else:
+            ruling = grants.ruling(record)
+            record = record.ruled(ruling.decision.rule)
+            if ruling.verdict is RuleVerdict.DENY:
+                return self._settle(record, failed(REJECTED_OUTCOME, _denied(record)))
+            permission = ruling.permission
         # What a client executes, nobody can allow in its place.
-        elif not isinstance(prepared.effect, ClientToolEffect):
-            allowed = grants.grant_for(record.tool) if grants else Permission.CALLER
-            permission, local_stage = (allowed, LocalStage.GRANTED) if allowed else (permission, local_stage)
+        if isinstance(prepared.effect, ClientToolEffect):
+            permission = Permission.UNSPECIFIED
+        elif prepared.needs_decision and permission:
+            local_stage = LocalStage.GRANTED
         self._state.records[record.path] = record.permitted(permission)
         self._state.local_stages[record.path] = local_stage
         return None
@@ -229,14 +236,18 @@ class CommandSteps:
         self._scope.proposals.pending(record)
 
     async def _accept(self, record: CommandRecord) -> None:
-        proposals = self._scope.proposals
+        proposals, grants = self._scope.proposals, self._scope.grants
         accepted = await proposals.accept(record)
         if isinstance(accepted, Done):
             # A veto is announced once it is stored; vetoes are rare.
             self._settle(record, accepted)
             await self._scope.buffer.flush(full=True)
             return proposals.vetoed(record, accepted.outcome)
+        is_changed = accepted != record.effect and record.decision is None
         record = amended(record, accepted)
+        if is_changed and grants and not grants.ruling(record).permission:
+            text = "A filter has changed it to what is not accepted without asking here. Do without it."
+            return self._settle(record, failed(REJECTED_OUTCOME, text))
         if too_large := record_too_large(record):
             return self._settle(record, too_large)
         self._state.records[record.path] = record
@@ -251,13 +262,18 @@ class CommandSteps:
         by_grant = scope.grants is not None and record.permission.is_grant
         if scope.grants and by_grant:
             # It may be another one than at an earlier mark.
-            record = record.permitted(scope.grants.grant_for(record.tool) or record.permission)
+            ruling = scope.grants.ruling(record)
+            record = record.permitted(ruling.permission or record.permission).ruled(ruling.decision.rule)
         if record.effect_class is EffectClass.OUTSIDE and not indeterminate.is_retried(record):
             scope.unstarted.add(record.key)
-        scope.buffer.move(record, granted_tool=record.tool if by_grant else "")
+        is_checked = by_grant or record.permission is Permission.CALLER
+        scope.buffer.move(record, granted_tool=record.tool if is_checked else "")
         try:
             await scope.buffer.flush(full=True)
         except TurnwrightError as error:
+            if error.reason is Reason.RULE_DENIED:
+                scope.buffer.move(record.not_dispatched())
+                return self._settle(record, failed(REJECTED_OUTCOME, error.message))
             if error.reason is not Reason.GRANT_WITHDRAWN:
                 raise
             return await self._ungranted(record, was_marked=earlier is Stage.DISPATCHED)
@@ -431,6 +447,12 @@ def _commented(record: CommandRecord, done: Done) -> Done:
     """The result of a file change with the comment of whoever accepted it."""
     comment = record.comment.strip()
     return replace(done, body=f"{done.body}\nThe reviewer said: {comment}") if comment else done
+
+
+def _denied(record: CommandRecord) -> str:
+    """What a model reads of an effect that a rule denies."""
+    rule = f" ({rule_words(record.rule)})" if record.rule else ""
+    return f"Nobody was asked: a rule denies this{rule}. Do without it."
 
 
 def _uninstalled(record: CommandRecord) -> Done:

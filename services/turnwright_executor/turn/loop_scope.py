@@ -143,7 +143,7 @@ class LoopScope:
         self.unsaved = unsaved
         self.publisher = publisher
         self.lease = lease
-        self.grants = Grants(claim.run, partial(services.ledger.get_run, address))
+        self.grants = Grants(claim.run, claim.rules, partial(services.ledger.get_run_and_rules, address))
         self.slot = slot
         self.model: Model
         self.placement: Placement
@@ -196,7 +196,7 @@ class LoopScope:
 
     def begun(self, state: TurnState, turn: Turn, ack: EndTurnResponse) -> None:
         """A turn has begun."""
-        self.grants.turn_begun(ack.run)
+        self.grants.turn_begun(ack.run, ack.rules)
         bind_turn(self.address, turn)
         self.unsaved.begin_reply(turn.number)
         self.unsaved.outside_results.clear()

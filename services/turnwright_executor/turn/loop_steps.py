@@ -116,7 +116,7 @@ class TurnOpener:
         reserve = output_reserve(self._request.output_reserve, context_length)
         self._request = replace(self._request, context_length=context_length, output_reserve=reserve)
 
-    async def begin(self, view_filter: ViewFilter) -> tuple[Turn, EndTurnResponse]:
+    async def begin(self, view_filter: ViewFilter, rules_version: str) -> tuple[Turn, EndTurnResponse]:
         """Begin a turn with a call of its own. Raises TurnwrightError; OSError if the project cannot be read."""
         batches = list(in_batches(await self._changes()))
         for batch in batches[:-1]:
@@ -130,7 +130,7 @@ class TurnOpener:
             manifest = [self._files.manifest()] if self._files and self._claim.run.turn == 0 else []
             writes = [*writes, *manifest, *self._first.writes]
             request = replace(request, knowledge=self._first.knowledge)
-        begin = EndTurnRequest(turn=0, next=NextTurn(request, writes))
+        begin = EndTurnRequest(turn=0, next=NextTurn(request, writes), rules_version=rules_version)
         opened = await self._ledger.end_turn(self._address, self._claim.epoch, begin, view_filter)
         assert opened.next
         self.begun()
@@ -311,7 +311,7 @@ class LoopSteps:
         scope.spend_meter.begin_turn()
         # The view of a new run begins with its first turn.
         wanted = scope.view_changes.wanted if scope.claim.run.turn else scope.view_changes.kind
-        turn, ack = await self._opener.begin(wanted)
+        turn, ack = await self._opener.begin(wanted, scope.grants.rules_version)
         scope.view_changes.add(ack.cursor, ack.view_change)
         scope.begun(state, turn, ack)
 
@@ -346,6 +346,7 @@ class LoopSteps:
                         loop_end=loop_end,
                         next=next_turn,
                         release=loop_end is not None,
+                        rules_version=scope.grants.rules_version,
                     )
                     ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, end, wanted)
                     if ack.released:

@@ -63,7 +63,7 @@ def pause_reason(entry: entry_pb2.Entry, wait: Wait | None) -> _PauseReason | No
         return _reason(_PauseReason.TYPE_CONFIRMATION, entry, about, rule)
     is_denied = entry.outcome == REJECTED_OUTCOME and not record.settled.HasField("decision")
     if is_denied and record.HasField("ordinal"):
-        return _reason(_PauseReason.TYPE_DENIAL, entry, _target(entry), _PauseReason.RULE_TOOL_RULES)
+        return _reason(_PauseReason.TYPE_DENIAL, entry, _target(entry), _PauseReason.RULE_APPROVAL_RULE)
     return None
 
 

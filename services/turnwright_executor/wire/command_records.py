@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from turnwright.types.v1 import command_record_pb2 as pb
-from turnwright_values.types import ClientCall, Entry, Permission, Tier, WrittenFile
+from turnwright.types.v1 import rule_pb2
+from turnwright_values.types import ClientCall, DecidingRule, Entry, Permission, Tier, WrittenFile
 
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
@@ -20,6 +21,7 @@ from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb, writt
 from turnwright_grammar.reply import Command
 
 _call_to_pb, _call_from_pb = codec(ClientCall, pb.ClientCall)
+_rule_to_pb, _rule_from_pb = codec(DecidingRule, rule_pb2.DecidingRule)
 _CLASSES_PB: Final = {
     EffectClass.PURE: pb.EFFECT_CLASS_PURE,
     EffectClass.IDEMPOTENT: pb.EFFECT_CLASS_IDEMPOTENT,
@@ -68,6 +70,8 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
     )
     if call:
         message.call.CopyFrom(_call_to_pb(call))
+    if record.rule:
+        message.rule.CopyFrom(_rule_to_pb(record.rule))
     name, holds = _STAGES[record.stage]
     stage = getattr(message, name)
     stage.SetInParent()
@@ -112,6 +116,7 @@ def record_from_entry(entry: Entry) -> CommandRecord:
         permission=_PERMISSIONS.get(message.dispatched.permission, Permission.UNSPECIFIED),
         is_dispatched=message.HasField("dispatched"),
         files=tuple(map(written_from_pb, message.settled.files)),
+        rule=_rule_from_pb(message.rule) if message.HasField("rule") else None,
         **_stage_from_pb(message),
     )
 

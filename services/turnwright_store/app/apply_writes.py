@@ -17,7 +17,7 @@ from turnwright_core.checks import over_limit
 from turnwright_core.entries import EntryChange
 from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.text import scheme_of
-from turnwright_core.turn_settings import grant_for
+from turnwright_store.app.approval_rules import check_allowed
 from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.locks import paths_of
 from turnwright_store.domain.path_state import EntryVersion, HomeScope, PathState, WriteStamp, changes_content
@@ -72,7 +72,7 @@ def apply_writes(
         if write.expected_revision is not None:
             check_revision(state.path, write.expected_revision, state.view.revision if state.view else 0)
         if write.granted_tool:
-            _check_granted(tx, run, write.granted_tool)
+            _check_allowed(tx, rules, run, write)
         if state.scheme in MESSAGE_SCHEMES:
             _check_turn(run, state.scheme, write, turn or run.turn)
         stamp = WriteStamp(
@@ -93,12 +93,11 @@ def apply_writes(
     return WriteResult(after, revisions, tuple([path for path, _ in results]))
 
 
-def _check_granted(tx: Transaction, run: RunHead, tool: str) -> None:
-    """Refuse an effect on which nobody has decided, if the run does not accept such effects (any more)."""
+def _check_allowed(tx: Transaction, rules: StoreRules, run: RunHead, write: EntryWrite) -> None:
+    """Refuse an effect on which nobody has decided, if the run does not allow it without asking (any more)."""
     (row,) = load_runs(tx.connection, [run.id])
-    if not (row.active and grant_for(row.run, tool)):
-        message = f"{run.alias} does not accept effects of {tool} without asking any more: propose this one."
-        raise fault(Reason.GRANT_WITHDRAWN, message, run=run.alias, tool=tool)
+    record = write.change.record if isinstance(write.change, SetEntry) else None
+    check_allowed(tx, rules, row, write.granted_tool, record or b"")
 
 
 def _check_turn(run: RunHead, scheme: str, write: EntryWrite, latest: int) -> None:

@@ -28,7 +28,6 @@ from turnwright_values.types import (
     Run,
     State,
     Tier,
-    ToolRules,
     Turn,
     TurnRequest,
     TurnResult,
@@ -239,9 +238,7 @@ def run_of(item: JsonItem, now_ms: int) -> Run:
         raise ElementError(f"its alias must match {RUN_ALIAS.pattern}; it is {run.run[:NAME_CHARS_MAX]!r}")
     if run.turn > NUMBER_MAX:
         raise ElementError("its turn is out of range")
-    settings = run.settings
-    rules = ToolRules(rejected=settings.tool_rules.rejected) if settings.tool_rules else None
-    settings = replace(settings, yolo=False, tool_rules=rules if rules and rules.rejected else None)
+    settings = replace(run.settings, yolo=False)
     try:
         check_words("settings.model", settings.model, PATH_CHARS_MAX)
         check_run_settings(settings)

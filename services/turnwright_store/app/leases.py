@@ -22,6 +22,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
+from turnwright_store.app.approval_rules import rules_in
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.control import get_spend
 from turnwright_store.app.ledger import begin_loop, check_fence
@@ -129,7 +130,7 @@ def _claim(tx: Transaction, rules: StoreRules, run: RunRow, who: Claimant) -> Cl
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, tx.now_ms + who.lease_ms)
     run = _start_next(tx, rules, with_lease(run, who, epoch, tx.now_ms))
     model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None
-    return claim_of(tx, run, who.lease_ms, model, losses)
+    return claim_of(tx, rules, run, who.lease_ms, model, losses)
 
 
 def with_lease(run: RunRow, who: Claimant, epoch: int, now_ms: int) -> RunRow:
@@ -138,7 +139,9 @@ def with_lease(run: RunRow, who: Claimant, epoch: int, now_ms: int) -> RunRow:
     return replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=ends_ms)
 
 
-def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, losses: int = 0) -> ClaimRunResponse:
+def claim_of(
+    tx: Transaction, rules: StoreRules, run: RunRow, lease_ms: int, model: Model | None, losses: int = 0
+) -> ClaimRunResponse:
     """What the owner of a run gets with its claim. `model`: that of its active loop."""
     loop = run.active
     open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
@@ -169,6 +172,7 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
         spent=spent,
         loop_spent=loop_spent,
         titled=run.title_call is not None or bool(run.run.settings.title),
+        rules=rules_in(tx.connection, rules, run),
     )
 
 

@@ -29,6 +29,7 @@ from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.approval_rules import rules_in
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.run_events import new_event
 from turnwright_store.app.store_rules import newer_schemes
@@ -172,7 +173,8 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     change = publish(tx, rules, run, turns, wanted=end.view_filter) if is_read_back else None
     cursor = run.cursor(rules.incarnation)
     schemes = newer_schemes(rules, end.schemes_version) if opened else None
-    return EndTurnResponse(run.run, cursor, opened, schemes, change, is_released)
+    held = rules_in(tx.connection, rules, run, end.rules_version) if opened else None
+    return EndTurnResponse(run.run, cursor, opened, schemes, change, is_released, held)
 
 
 def _close_turn(

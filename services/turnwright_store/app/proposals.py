@@ -29,6 +29,7 @@ from turnwright_core.wire.command_records import decision_in, may_have_happened,
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.approval_rules import check_acceptable
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
 from turnwright_store.domain.events import proposal_decided, tool_returned
@@ -81,13 +82,15 @@ class DecidedProposal(Struct, frozen=True):
 def resolve_proposal(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, resolution: Resolution
 ) -> DecidedProposal:
-    """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED."""
+    """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED, RULE_DENIED."""
     check_min_tier(caller, Tier.CLIENT, "ResolveProposal")
     check_path(path)
     _check(resolution)
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
     record = _pending(tx.connection, run, path)
+    if resolution.accept:
+        check_acceptable(tx, rules, run, record.record, dict(resolution.contents))
     change = _apply_resolution(tx, caller, record, resolution)
     run = write_decision(tx, rules, run, record, change, caller.name)
     return DecidedProposal(run.run, _record(tx.connection, run, path), cursor)

@@ -7,7 +7,7 @@ Source: architecture 7; rows RS06, RS07, RC01, RC02, RC06-RC12; decision C48.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, Final
 
@@ -19,13 +19,12 @@ from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import (
     Cursor,
     Loop,
+    RuleVerdict,
     Run,
     RunSettings,
-    RunSettingsPatch,
     SessionState,
     State,
     Tier,
-    ToolRules,
     Visibility,
 )
 
@@ -40,6 +39,7 @@ from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.approval_rules import set_rules_like
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
@@ -250,7 +250,7 @@ def _decide(calls: Sequence[str], scope: int, resolution: Resolution, at: _Sessi
     paths = [named.get(call, call) for call in calls]
     if len(set(paths)) < len(paths):
         raise invalid("calls", "calls must name each call once.")
-    tools = {path: record.tool for path, (wait, record) in waiting.items() if wait is Wait.APPROVAL}
+    asked = {path: record for path, (wait, record) in waiting.items() if wait is Wait.APPROVAL and path in paths}
     for call, path in zip(calls, paths, strict=True):
         if not path.startswith("log://"):
             raise fault(Reason.ENTRY_NOT_FOUND, f"No call {call!r} of {at.address.run} waits.", path=call)
@@ -258,17 +258,7 @@ def _decide(calls: Sequence[str], scope: int, resolution: Resolution, at: _Sessi
             _check_answer(call, comment, is_question=path in waiting and waiting[path][0] is Wait.ANSWER)
         resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
     if scope == pb.DECISION_SCOPE_RUN:
-        _apply_to_run(at, {tools[path] for path in paths if path in tools}, accept=accept)
-
-
-def _apply_to_run(at: _Session, tools: Collection[str], *, accept: bool) -> None:
-    """Apply a decision to later effects of these tools in the run."""
-    rules = at.row.run.settings.tool_rules or ToolRules()
-    approved = tuple(name for name in rules.approved if name not in tools)
-    rejected = tuple(name for name in rules.rejected if name not in tools)
-    decided = tuple(sorted(tools))
-    rules = ToolRules((*approved, *decided), rejected) if accept else ToolRules(approved, (*rejected, *decided))
-    control.configure_run(at.tx, at.address, RunSettingsPatch(tool_rules=rules))
+        set_rules_like(at.tx, at.caller, at.address, asked, RuleVerdict.ALLOW if accept else RuleVerdict.DENY)
 
 
 def _check_answer(call: str, answer: str, *, is_question: bool) -> None:

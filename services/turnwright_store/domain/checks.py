@@ -19,7 +19,6 @@ from turnwright_values.types import (
     ResponseFormat,
     RunSettings,
     ToolDescription,
-    ToolRules,
 )
 
 from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_paths_in
@@ -76,19 +75,7 @@ def check_run_settings(settings: RunSettings) -> None:
     if settings.persona is not None:
         check_bytes("persona", settings.persona, PERSONA_BYTES_MAX)
     check_budget(settings.budget, "run_settings.budget")
-    if settings.tool_rules:
-        _check_tool_rules(settings.tool_rules)
     check_title("title", settings.title)
-
-
-def _check_tool_rules(rules: ToolRules) -> None:
-    """Refuse more tools than a model can be offered, and a tool that is both."""
-    names = (*rules.approved, *rules.rejected)
-    check_count("tool_rules", len(names), TOOL_RULES_MAX)
-    for name in names:
-        check_words("tool_rules", name, NAME_CHARS_MAX)
-    if len(set(names)) < len(names):
-        raise invalid("tool_rules", "tool_rules names a tool more than once.")
 
 
 def check_task(prompt: str, settings: LoopSettings) -> None:

@@ -35,7 +35,6 @@ def changed_settings(patch: RunSettingsPatch, settings: RunSettings) -> RunSetti
         budget=settings.budget if patch.budget is None else (None if patch.budget == Budget() else patch.budget),
         yolo=settings.yolo if patch.yolo is None else patch.yolo,
         calls=settings.calls if patch.calls is None else patch.calls,
-        tool_rules=settings.tool_rules if patch.tool_rules is None else patch.tool_rules,
         title=settings.title if patch.title is None else patch.title,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from msgspec import Struct, field
-from turnwright_values.types import Assembly
+from turnwright_values.types import Assembly, Rule
 
 from turnwright_core.schemes import Scheme
 from turnwright_store.domain.limits import WriteLimits
@@ -37,6 +37,10 @@ class StoreRules(Struct, frozen=True, dict=True):
     """Code points of a token, in every estimate."""
     assembly: Assembly = Assembly.PACKET
     """How runs are sent to their models whose first task does not say."""
+    approval_rules: tuple[Rule, ...] = ()
+    """The approval rules of the deployment."""
+    approval_version: str = ""
+    """Which these are; empty: there are none."""
     limits: WriteLimits = field(default_factory=WriteLimits)
     """Limits of what is written."""
 

@@ -93,7 +93,7 @@ class LedgerRpcs(Calls):
                 tx, self._rules, caller, address, request.prompt, settings, run_settings, is_new=is_new, claimant=who
             )
             if who:
-                claim = leases.claim_of(tx, done.row, who.lease_ms, done.model)
+                claim = leases.claim_of(tx, self._rules, done.row, who.lease_ms, done.model)
                 if new and new.like_run and not (claim.file_constraints or claim.file_constraints_left_out):
                     claim = replace(claim, files=adopt_at_once(tx, self._rules, done.row, new.like_run))
             return queue_pb2.EnqueueLoopResponse(

@@ -33,6 +33,7 @@ from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of, number_in
 from turnwright_store.sql.tables import (
+    approval_rules,
     blocks,
     chunks,
     entries,
@@ -136,6 +137,7 @@ RUN_ROWS: Final = (
     _some(packets, packets.c.turn),
     _some(loops, loops.c.id),
     _some(schedules, schedules.c.id),
+    _some(approval_rules, approval_rules.c.id),
 )
 """What goes with a removed run: rows of each table that has a `run_id`."""
 

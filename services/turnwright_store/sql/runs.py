@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Select, Update, and_, bindparam, case, insert, literal_column, select, update
 from turnwright_values.store import TitleCall
-from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings, ToolRules
+from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings
 
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Transaction
@@ -68,6 +67,8 @@ class RunRow(RunHead, frozen=True):
 
     root: str
     workspace_id: str
+    rule_changes: int
+    """How often approval rules of its project have changed; 0: there are none."""
     loops: int
     """Sequence of the latest loop; 0 before the first."""
     lineage: int
@@ -116,6 +117,7 @@ _COLUMNS: Final = (
     *_HEAD_COLUMNS,
     projects.c.root,
     projects.c.workspace_id,
+    projects.c.rule_changes,
     runs.c.loops,
     runs.c.lineage,
     runs.c.lease_owner,
@@ -131,7 +133,6 @@ _COLUMNS: Final = (
     runs.c.budget,
     runs.c.yolo,
     runs.c.calls,
-    runs.c.tool_rules,
     runs.c.title,
     runs.c.status,
     runs.c.summary,
@@ -222,14 +223,12 @@ def run_of(row: Sequence[Any]) -> RunRow:
     current, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
     project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
-    *place, asked, call, model, temperature, persona, limit, budget, yolo, calls, rules, title, status, summary, \
+    *place, asked, call, model, temperature, persona, limit, budget, yolo, calls, title, status, summary, \
         queued, rev, made, written, parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
-        RunSettings(
-            model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), rules_of(rules), title
-        ),
+        RunSettings(model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), title),
         status,
         turn,
         loop_of(row[_LOOP_AT:]),
@@ -293,17 +292,7 @@ def list_moved(
         yield from map(run_of, rows)
 
 
-def _rules(settings: RunSettings) -> dict[str, str]:
-    return {"tool_rules": json.encode(settings.tool_rules).decode() if settings.tool_rules else ""}
-
-
-_RULES: Final = json.Decoder(ToolRules)
 _TITLE_CALL: Final = json.Decoder(TitleCall)
-
-
-@lru_cache(maxsize=256)
-def rules_of(text: str) -> ToolRules | None:
-    return _RULES.decode(text) if text else None
 
 
 def title_call_json(call: TitleCall) -> str:
@@ -315,7 +304,6 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
         **asdict(settings),
         "budget": budget_json(settings.budget),
         "calls": int(settings.calls),
-        **_rules(settings),
     }
 
 

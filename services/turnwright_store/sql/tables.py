@@ -74,6 +74,8 @@ projects = Table(
     text_column("config_path"),
     number_column("assembly"),
     number_column("clients"),
+    # How often approval rules of it, or of its runs, have changed; 0: there are none.
+    number_column("rule_changes"),
 )
 
 models = Table(
@@ -155,8 +157,6 @@ runs = Table(
     text_column("budget"),
     Column("yolo", Boolean, nullable=False, server_default=text("false")),
     number_column("calls"),
-    # Decisions that hold for the whole run: a JSON object of ToolRules, empty for none.
-    text_column("tool_rules"),
     # What a person calls it, and the model call for a title: a JSON object of TitleCall, empty before that.
     text_column("title"),
     text_column("title_call"),
@@ -478,3 +478,23 @@ tokens = Table(
 )
 Index("ix_tokens_age", tokens.c.expire_ms)
 """Tokens that were made or revoked by the store, until they expire: never the tokens themselves."""
+
+approval_rules = Table(
+    "approval_rules",
+    metadata,
+    primary_key(),
+    foreign_key("project_id", "projects.id"),
+    # 0: of the project.
+    Column("run_id", Key, nullable=False),
+    number_column("verdict", None),
+    text_column("tool"),
+    text_column("target"),
+    text_column("principal"),
+    number_column("mode"),
+    Column("network", Boolean, nullable=False, server_default=text("false")),
+    # Who wrote it: a JSON object of Asker.
+    text_column("by", None),
+    number_column("create_ms", None),
+    CheckConstraint("verdict BETWEEN 1 AND 3", name="verdict"),
+)
+Index("ix_approval_rules", approval_rules.c.project_id, approval_rules.c.run_id)

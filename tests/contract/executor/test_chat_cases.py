@@ -7,7 +7,7 @@ import json
 
 import pytest
 import pytest_asyncio
-from turnwright.types.v1 import plan_pb2, run_message_pb2, settings_pb2
+from turnwright.types.v1 import plan_pb2, rule_pb2, run_message_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
 
 from cases import load_cases
@@ -89,12 +89,17 @@ COMMANDS = {
 }
 
 
-async def outcome(services, run: str, tool: str, rules: settings_pb2.ToolRules, *, yolo: bool, mode: int) -> str:
+def denied(tool: str) -> rule_pb2.Rule:
+    return rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_DENY, tool=tool)
+
+
+async def outcome(services, run: str, tool: str, rules: list[rule_pb2.Rule], *, yolo: bool, mode: int) -> str:
     """What becomes of a command: auto, ask or deny."""
     (services.files / "b.txt").write_text("b")
     services.script(COMMANDS[tool].replace("{run}", run) + GO_ON, DONE)
-    wanted = settings_pb2.RunSettings(model="m", tool_rules=rules)
-    await services.client.create_run(services.project, run, wanted)
+    await services.client.create_run(services.project, run, settings_pb2.RunSettings(model="m"))
+    for rule in rules:
+        await services.client.set_rule(services.project, rule, run)
     loop = settings_pb2.LoopSettings(model="m", yolo=yolo, mode=mode)
     answer = await services.client.submit(services.project, run, user_message=user_message("Do it.", settings=loop))
     came_to = await until_state(services, "paused", "idle", "completed", "error", cursor=answer.event_cursor, run=run)
@@ -114,7 +119,7 @@ async def test_a_case_of_approvals_comes_to_what_it_expects(services):
             # Ours asks about every command of a shell: no list says which are harmless.
             continue
         mode = settings_pb2.MODE_ASK if given["tool_result"] == "DENY" else settings_pb2.MODE_ACT
-        rules = settings_pb2.ToolRules(rejected=[tool] if action == "deny" else [])
+        rules = [denied(tool)] if action == "deny" else []
         expected[case["id"]] = case["expected"]
         found[case["id"]] = await outcome(services, run, tool, rules, yolo=given["auto_approved"], mode=mode)
     for number, case in enumerate(cases("confirmation", "auto/")):
@@ -123,7 +128,8 @@ async def test_a_case_of_approvals_comes_to_what_it_expects(services):
         if name in NO_COUNTERPART or tool not in ASKED_ABOUT:
             continue
         approved = [each for flag, names in FLAGS.items() if thread.get(flag) for each in names]
-        rules, yolo = settings_pb2.ToolRules(approved=approved), bool(thread.get("autonomous_no_confirm"))
+        rules = [rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool=one) for one in approved]
+        yolo = bool(thread.get("autonomous_no_confirm"))
         expected[case["id"]] = "auto" if case["expected"] else "ask"
         found[case["id"]] = await outcome(services, run, tool, rules, yolo=yolo, mode=settings_pb2.MODE_ACT)
     assert found == expected
@@ -177,10 +183,9 @@ async def test_a_denial_is_read_and_pauses_nothing(services):
     for number, case in enumerate(cases("confirmation", "policy_denial", "invalid_escalation")):
         assert not case["expected"].get("pause", False)
         run = f"denied-{number}"
-        rules = settings_pb2.ToolRules(rejected=["sh"])
-        assert await outcome(services, run, "sh", rules, yolo=False, mode=settings_pb2.MODE_ACT) == "deny"
+        assert await outcome(services, run, "sh", [denied("sh")], yolo=False, mode=settings_pb2.MODE_ACT) == "deny"
         [record] = await records(services, run)
-        assert record.body.startswith("Nobody was asked: effects of sh are rejected")
+        assert record.body.startswith("Nobody was asked: a rule denies this (deny sh)")
 
 
 # ---- Decisions and results of native calls that wait

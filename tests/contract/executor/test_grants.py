@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 
 import pytest
+from turnwright.rules.v1 import rule_service_pb2, rule_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.types.v1 import command_record_pb2, settings_pb2
+from turnwright.types.v1 import command_record_pb2, rule_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright_values.types import DecisionKind, FileEdit, FileEffect, Permission, State
 
@@ -26,17 +27,14 @@ WAITS = "<sh>touch began; until test -e go; do sleep 0.02; done</sh>"
 """Runs until a test lets it go on."""
 
 ON, OFF = settings_pb2.RunSettingsPatch(yolo=True), settings_pb2.RunSettingsPatch(yolo=False)
-RULES = settings_pb2.ToolRules
+NO_RULES = settings_pb2.RunSettingsPatch()
+"""In place of a change: the rules of the run are deleted."""
 HOLDERS = {
     "the run": (ON, {}, OFF),
     "the message": (None, {"yolo": True}, OFF),
     "both": (ON, {"yolo": True}, OFF),
-    "a rule": (
-        settings_pb2.RunSettingsPatch(tool_rules=RULES(approved=["sh", "set"])),
-        {},
-        settings_pb2.RunSettingsPatch(tool_rules=RULES()),
-    ),
-    "a rule for sh": (settings_pb2.RunSettingsPatch(tool_rules=RULES(approved=["sh"])), {}, OFF),
+    "a rule": (["sh", "set"], {}, NO_RULES),
+    "a rule for sh": (["sh"], {}, OFF),
 }
 """Who has the grant: what is set of the run before, what the task asks for, and what takes it away."""
 
@@ -65,7 +63,10 @@ async def start(services, holder: str, *replies: str):
     where = (services.project, "r")
     services.script(*replies)
     await services.client.create_run(*where, settings_pb2.RunSettings(model="m"))
-    if given:
+    for tool in given if isinstance(given, list) else ():
+        allowed = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool=tool)
+        await services.client.set_rule(services.project, allowed, "r")
+    if given and not isinstance(given, list):
         await services.client.configure_run(*where, given)
     settings = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, **asked)
     answer = await services.client.submit(*where, user_message=user_message("Do it.", settings=settings))
@@ -81,7 +82,10 @@ async def test_the_next_effect_of_a_running_loop_asks_once_the_grant_is_taken_aw
     command, path = EFFECTS[effect]
     answer = await start(services, holder, WAITS + command, DONE)
     patch, where = HOLDERS[holder][2], (services.project, "r")
-    if door == "set_params":
+    if patch is NO_RULES:
+        for rule in await services.client.list_rules(*where):
+            await services.client.delete_rule(services.project, rule.id, "r")
+    elif door == "set_params":
         await services.client.submit(*where, set_params=pb.SetParams(patch=patch))
     else:
         await services.client.configure_run(*where, patch)
@@ -96,7 +100,7 @@ async def test_the_next_effect_of_a_running_loop_asks_once_the_grant_is_taken_aw
 MARKS = {
     "the run": command_record_pb2.PERMISSION_RUN,
     "the message": command_record_pb2.PERMISSION_LOOP,
-    "a rule": command_record_pb2.PERMISSION_TOOL_RULE,
+    "a rule": command_record_pb2.PERMISSION_RULE,
     "somebody": command_record_pb2.PERMISSION_DECISION,
 }
 
@@ -175,6 +179,9 @@ async def test_an_executor_that_takes_a_loop_over_has_no_grant_of_its_own(tmp_pa
         request = run_service_pb2.ConfigureRunRequest(**store.key, patch=HOLDERS[holder][2])
         runs = run_service_pb2_grpc.RunServiceStub(store.peer.channel)
         await store.peer.call(runs.ConfigureRun, request)
+        rules = rule_service_pb2_grpc.RuleServiceStub(store.peer.channel)
+        for rule in (await store.peer.call(rules.ListRules, rule_service_pb2.ListRulesRequest(**store.key))).set.rules:
+            await store.peer.call(rules.DeleteRule, rule_service_pb2.DeleteRuleRequest(**store.key, id=rule.id))
         await services.start("executor")
         await until_state(services, "paused")
         await store.peer.close()

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from turnwright.executor.v1 import session_event_pb2
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import rule_pb2, settings_pb2
 
 from services import Services, running
 from sse_server import Answer, SseServer, chat
@@ -207,8 +207,8 @@ async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path
     calls = [("sh", {"command": "make it"}), ("set", {"path": "a.txt", "body": "new\n"})]
     async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
         await services.client.create_run(services.project, "r", NATIVE)
-        rules = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules(rejected=["sh"]))
-        await services.client.configure_run(services.project, "r", rules)
+        denying = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_DENY, tool="sh")
+        await services.client.set_rule(services.project, denying, "r")
         wanted = settings_pb2.LoopSettings(model="m")
         queued = await services.client.act(services.project, "Do it.", run="r", settings=wanted)
         await services.until(queued, 202)
@@ -216,6 +216,6 @@ async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path
     denied, asked = session_event_pb2.PauseReason.TYPE_DENIAL, session_event_pb2.PauseReason.TYPE_CONFIRMATION
     told = [(one.type, one.tool, one.rule, one.call_id) for one in reasons]
     assert told == [
-        (denied, "sh", session_event_pb2.PauseReason.RULE_TOOL_RULES, "call_1_0"),
+        (denied, "sh", session_event_pb2.PauseReason.RULE_APPROVAL_RULE, "call_1_0"),
         (asked, "set", session_event_pb2.PauseReason.RULE_FILES, "call_1_1"),
     ]

@@ -12,7 +12,6 @@ from turnwright.types.v1.session_command_pb2 import (
     AbortSession,
     ApproveTools,
     RejectTools,
-    SetParams,
 )
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
@@ -100,16 +99,17 @@ def approve(*calls: str, answer: str = ""):
 SHELL = "<sh>echo {}</sh>"
 
 
-async def test_an_approval_for_the_run_holds_for_what_the_tool_does_later(own_services):
+async def test_an_approval_for_the_run_holds_for_what_is_like_it_later(own_services):
     # RC07: in the same reply, in the next turn, and after a restart
-    own_services.script(f"{SHELL.format(1)}{SHELL.format(2)}{GO_ON}", f"{SHELL.format(3)}{GO_ON}", DONE)
+    own_services.script(f"{SHELL.format(1) * 2}{GO_ON}", f"{SHELL.format(1)}{GO_ON}", DONE)
     await say(own_services, "Do it.", ASKING, until="paused")
     [first] = own_services.view().proposals
     approved = ApproveTools(calls=[first], scope=DECISION_SCOPE_RUN)
-    answer = await say(own_services, "", approve_tools=approved, until="completed")
-    assert list(answer.run.settings.tool_rules.approved) == ["sh"]
+    await say(own_services, "", approve_tools=approved, until="completed")
+    [rule] = await own_services.client.list_rules(own_services.project, "r")
+    assert (rule.verdict, rule.tool, rule.target, rule.by) == (1, "sh", "echo 1", "operator")
     await own_services.restart("executor")
-    own_services.script(f"{SHELL.format(4)}{GO_ON}", DONE)
+    own_services.script(f"{SHELL.format(1)}{GO_ON}", DONE)
     await say(own_services, "Again.", until="completed")
     records = [entry async for entry in own_services.client.list_entries(own_services.project, "r", "log://**/sh/*")]
     assert [entry.status for entry in records] == [200] * 4
@@ -117,7 +117,7 @@ async def test_an_approval_for_the_run_holds_for_what_the_tool_does_later(own_se
 
 async def test_a_rejection_for_the_run_is_read_by_the_model_which_goes_on(services):
     # RC07
-    services.script(f"{SHELL.format(1)}{GO_ON}", f"{SHELL.format(2)}{GO_ON}", DONE)
+    services.script(f"{SHELL.format(1)}{GO_ON}", f"{SHELL.format(1)}{GO_ON}", DONE)
     await say(services, "Do it.", ASKING, until="paused")
     [first] = services.view().proposals
     rejected = RejectTools(calls=[first], scope=DECISION_SCOPE_RUN, reason="Not here.")
@@ -127,10 +127,9 @@ async def test_a_rejection_for_the_run_is_read_by_the_model_which_goes_on(servic
         ("rejected:403", "Not here."),
         ("rejected:403", "Nobody was asked"),
     ]
-    lifted = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules())
-    answer = await services.client.submit(services.project, "r", set_params=SetParams(patch=lifted))
-    assert not answer.run.settings.tool_rules.rejected
-    services.script(f"{SHELL.format(3)}{GO_ON}", DONE)
+    [rule] = await services.client.list_rules(services.project, "r")
+    await services.client.delete_rule(services.project, rule.id, "r")
+    services.script(f"{SHELL.format(1)}{GO_ON}", DONE)
     await say(services, "Again.", until="paused")
 
 

@@ -65,6 +65,8 @@ def calls(project):
         ("DeletePlan", here),
         ("SetSchedule", {**here, "schedule": schedule_pb2.Schedule(schedule_id="s", every={"seconds": 3600})}),
         ("DeleteSchedule", {**here, "schedule_id": "s"}),
+        ("SetRule", {**here, "rule": {"verdict": 1, "tool": "sh", "target": "git *"}}),
+        ("DeleteRule", here),
         ("OpenStream", {**here, "tool": "sh", "target": "x"}),
         ("AppendStream", {**here, "path": STREAM, "channel": 1, "text": "hidden words"}),
         ("EndStream", {**here, "path": STREAM, "end": 1}),
@@ -85,9 +87,10 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
     assert {rpc for rpc, _ in wanted} == RIGHTS.keys()
     await run.begin()
     await run.write(proposed(), run_status=202)
-    found, stream = {}, ""
+    found, stream, rule = {}, "", 0
     for rpc, given in wanted:
         fields = {**given, "path": stream} if given.get("path") == STREAM else given
+        fields = {**fields, "id": rule} if rpc == "DeleteRule" else fields
         before = [await rows_of(client), await rows_of(client, project)]
         call = imported(client, project, DOCUMENT) if rpc == "ImportRun" else client.call(rpc, **fields)
         try:
@@ -95,6 +98,7 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         except TurnwrightError as error:
             raise AssertionError(f"{rpc}: {error}") from error
         stream = answer.path if rpc == "OpenStream" else stream
+        rule = answer.rule.id if rpc == "SetRule" else rule
         after = [await rows_of(client), await rows_of(client, project)]
         (found[rpc],) = [row for now, then in zip(after, before, strict=True) for row in now[: len(now) - len(then)]]
         assert found[rpc].run == (fields.get("run") or getattr(getattr(answer, "run", None), "run", "")), rpc
@@ -114,6 +118,8 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "RevokeToken": {"token_id": "t1"},
         "ResolveProposal": {"path": RECORD, "decision": "accept"},
         "SubmitCommand": {"command": "set_draft"},
+        "SetRule": {"rule": "allow sh: git *"},
+        "DeleteRule": {"rule": "allow sh: git *"},
         "RenameRun": {"new_run": "named"},
     }
 

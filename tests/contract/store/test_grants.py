@@ -15,6 +15,7 @@ from turnwright.types.v1 import (
     message_pb2,
     model_pb2,
     prompt_edit_pb2,
+    rule_pb2,
     schedule_pb2,
     settings_pb2,
 )
@@ -300,26 +301,23 @@ async def test_a_loop_that_waits_follows_the_run_unless_its_task_names_a_model(c
 
 # ---- Grants that are taken away
 
-RULES = settings_pb2.ToolRules
+ON, OFF = settings_pb2.RunSettingsPatch(yolo=True), settings_pb2.RunSettingsPatch(yolo=False)
+ALLOWED, DENIED = (rule_pb2.Rule(verdict=verdict, tool="sh") for verdict in (1, 3))
 GIVEN = {
-    "the run's": (settings_pb2.RunSettingsPatch(yolo=True), {}, settings_pb2.RunSettingsPatch(yolo=False)),
-    "the task's": (
-        settings_pb2.RunSettingsPatch(temperature=0.5),
-        {"yolo": True},
-        settings_pb2.RunSettingsPatch(yolo=False),
-    ),
-    "both": (settings_pb2.RunSettingsPatch(yolo=True), {"yolo": True}, settings_pb2.RunSettingsPatch(yolo=False)),
-    "a rule": (
-        settings_pb2.RunSettingsPatch(tool_rules=RULES(approved=["sh"])),
-        {},
-        settings_pb2.RunSettingsPatch(tool_rules=RULES()),
-    ),
-    "but rejected": (
-        settings_pb2.RunSettingsPatch(yolo=True),
-        {},
-        settings_pb2.RunSettingsPatch(tool_rules=RULES(rejected=["sh"])),
-    ),
+    "the run's": (ON, {}, OFF),
+    "the task's": (settings_pb2.RunSettingsPatch(temperature=0.5), {"yolo": True}, OFF),
+    "both": (ON, {"yolo": True}, OFF),
+    "a rule": (ALLOWED, {}, DENIED),
+    "but rejected": (ON, {}, DENIED),
 }
+
+
+async def change(run, patch) -> None:
+    """Change settings of a run, or set a rule of it."""
+    if isinstance(patch, rule_pb2.Rule):
+        await run.client.call("SetRule", **run.address, rule=patch)
+    else:
+        await run.client.call("ConfigureRun", **run.address, patch=patch)
 
 
 def mark(path: str = "log://turn_1/sh/x", tool: str = "sh"):
@@ -334,26 +332,25 @@ async def test_the_mark_of_an_effect_that_nobody_decided_on_needs_the_grant_at_t
     # RC02: from the next effect on
     given, settings, taken = GIVEN[holder]
     run = await new_run(client, project)
-    await client.call("ConfigureRun", **run.address, patch=given)
+    await change(run, given)
     await run.enqueue(**settings)
     await run.claim()
     await run.begin()
     await run.write(mark())
     await run.enqueue(**settings)
-    await client.call("ConfigureRun", **run.address, patch=taken)
+    await change(run, taken)
     with pytest.raises(TurnwrightError) as refused:
         await run.write(set_("known://a", "x"), mark("log://turn_1/sh/y"))
     assert (refused.value.reason, refused.value.metadata["tool"]) == (Reason.GRANT_WITHDRAWN, "sh")
     assert await run.entry("known://a") is None
     shown = (await run.get()).loop.settings.yolo
     queued = (await client.call("ListLoops", **run.address)).loops[0].settings.yolo
-    assert (shown, queued) == ((False, False) if taken.HasField("yolo") else (settings.get("yolo", False),) * 2)
+    assert (shown, queued) == ((False, False) if taken is OFF else (settings.get("yolo", False),) * 2)
 
 
 async def test_a_grant_of_another_tool_or_of_an_ended_loop_is_none(client, project) -> None:
     run = await new_run(client, project)
-    rules = settings_pb2.RunSettingsPatch(tool_rules=RULES(approved=["set"]))
-    await client.call("ConfigureRun", **run.address, patch=rules)
+    await change(run, rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool="set"))
     await run.enqueue()
     await run.claim()
     turn = (await run.begin()).next.number

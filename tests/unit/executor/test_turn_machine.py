@@ -359,7 +359,7 @@ class World:
             pass
 
         loop, publisher = Loop(1, LoopSettings(Mode.ACT), "go", RUNNING), Nobody()
-        grants = Grants(claim.run, partial(ledger.get_run, address))
+        grants = Grants(claim.run, claim.rules, partial(ledger.get_run_and_rules, address))
         buffer = WriteBuffer(ledger, address, claim.epoch, 1, 1, state.records)
         return DispatchScope(
             context=tool_context(loop, 1, buffer, None, None, publisher),

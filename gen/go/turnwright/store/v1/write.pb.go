@@ -103,8 +103,8 @@ type EntryWrite struct {
 	// Loop to stamp on the view. Absent: unchanged, or the active loop for a new view.
 	Loop *uint32 `protobuf:"varint,8,opt,name=loop,proto3,oneof" json:"loop,omitempty"`
 	// Name of the tool whose effect begins with this write although nobody has decided on it. Fails with FAILED_PRECONDITION,
-	// reason GRANT_WITHDRAWN, and nothing of the request is written, unless the run's active loop or the run itself accepts
-	// the tool's effects without asking: `LoopSettings.yolo`, `RunSettings.yolo`, `RunSettings.tool_rules`. Empty: no condition.
+	// reason GRANT_WITHDRAWN, and nothing of the request is written, unless the effect in its record is allowed without asking:
+	// by `LoopSettings.yolo`, `RunSettings.yolo` or a rule. Empty: no condition.
 	GrantedTool string `protobuf:"bytes,11,opt,name=granted_tool,json=grantedTool,proto3" json:"granted_tool,omitempty"`
 }
 

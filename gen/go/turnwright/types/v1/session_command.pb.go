@@ -28,7 +28,10 @@ const (
 	DecisionScope_DECISION_SCOPE_UNSPECIFIED DecisionScope = 0
 	// Only for the calls that are named.
 	DecisionScope_DECISION_SCOPE_ONCE DecisionScope = 1
-	// Also for all later effects of the same tools in this run: see RunSettings.tool_rules.
+	// Also for later effects of the same kind in this run: it sets rules of the run (RuleService), which needs COMMAND. A kind
+	// is a command with its subcommand where its program has some, else exactly the command; the folder of a file; the host of an
+	// address; or the tool, if it says nothing of what it does. To approve fails with INVALID_ARGUMENT, reason INVALID_FIELD, for
+	// a command line that no rule allows.
 	DecisionScope_DECISION_SCOPE_RUN DecisionScope = 2
 )
 

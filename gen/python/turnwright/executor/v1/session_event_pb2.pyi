@@ -209,13 +209,11 @@ class PauseReason(_message.Message):
         """The command runs a command line."""
         RULE_CALL: PauseReason._Rule.ValueType  # 3
         """The command does something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
-        RULE_TOOL_RULES: PauseReason._Rule.ValueType  # 4
-        """RunSettings.tool_rules rejects the tool. Only with TYPE_DENIAL."""
+        RULE_APPROVAL_RULE: PauseReason._Rule.ValueType  # 4
+        """An approval rule denies it. Only with TYPE_DENIAL."""
 
     class Rule(_Rule, metaclass=_RuleEnumTypeWrapper):
-        """Why approval is needed, or what has denied it. An effect needs approval unless the loop has `yolo` or
-        RunSettings.tool_rules approves the tool.
-        """
+        """Why approval is needed, or what has denied it. An effect needs approval unless the loop has `yolo` or a rule allows it."""
 
     RULE_UNSPECIFIED: PauseReason.Rule.ValueType  # 0
     """Not specified, or a rule of a later release: `command` and `tool` say what it is about."""
@@ -225,8 +223,8 @@ class PauseReason(_message.Message):
     """The command runs a command line."""
     RULE_CALL: PauseReason.Rule.ValueType  # 3
     """The command does something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
-    RULE_TOOL_RULES: PauseReason.Rule.ValueType  # 4
-    """RunSettings.tool_rules rejects the tool. Only with TYPE_DENIAL."""
+    RULE_APPROVAL_RULE: PauseReason.Rule.ValueType  # 4
+    """An approval rule denies it. Only with TYPE_DENIAL."""
 
     TYPE_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int

@@ -29,12 +29,13 @@ from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_ent
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
 from turnwright.types.v1 import project_pb2 as turnwright_dot_types_dot_v1_dot_project__pb2
+from turnwright.types.v1 import rule_pb2 as turnwright_dot_types_dot_v1_dot_rule__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_scheme__pb2
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/store/v1/lease.proto\x12\x13turnwright.store.v1\x1a\x1egoogle/protobuf/duration.proto\x1a turnwright/store/v1/ledger.proto\x1a turnwright/types/v1/budget.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1fturnwright/types/v1/model.proto\x1a!turnwright/types/v1/project.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\"\x9b\x01\n\x0f\x43laimRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x31\n\x0elease_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fschemes_version\x18\x06 \x01(\t\"\xbc\x07\n\x10\x43laimRunResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12%\n\x03run\x18\x02 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12.\n\x05model\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.ModelH\x01\x88\x01\x01\x12\x31\n\topen_turn\x18\x05 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x02\x88\x01\x01\x12+\n\x07records\x18\x06 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12/\n\x0crecent_turns\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x12\x14\n\x0cproject_root\x18\t \x01(\t\x12\x14\n\x0cworkspace_id\x18\n \x01(\t\x12\x31\n\x0elease_duration\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bturn_losses\x18\x0c \x01(\r\x12\x39\n\x07schemes\x18\r \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x03\x88\x01\x01\x12\x12\n\nturn_calls\x18\x0e \x01(\r\x12=\n\x10\x66ile_constraints\x18\x0f \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12!\n\x19\x66ile_constraints_left_out\x18\x14 \x01(\x08\x12\x33\n\x0bturn_before\x18\x10 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x04\x88\x01\x01\x12;\n\x05\x66iles\x18\x11 \x01(\x0b\x32\'.turnwright.store.v1.AdoptFilesResponseH\x05\x88\x01\x01\x12.\n\x05spent\x18\x12 \x01(\x0b\x32\x1a.turnwright.types.v1.SpendH\x06\x88\x01\x01\x12\x33\n\nloop_spent\x18\x13 \x01(\x0b\x32\x1a.turnwright.types.v1.SpendH\x07\x88\x01\x01\x12\x0e\n\x06titled\x18\x15 \x01(\x08\x42\x07\n\x05_loopB\x08\n\x06_modelB\x0c\n\n_open_turnB\n\n\x08_schemesB\x0e\n\x0c_turn_beforeB\x08\n\x06_filesB\x08\n\x06_spentB\r\n\x0b_loop_spent\"\xa4\x01\n\x10\x43laimWorkRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x15\n\rworkspace_ids\x18\x03 \x03(\t\x12\x31\n\x0elease_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05limit\x18\x05 \x01(\r\x12\x17\n\x0fschemes_version\x18\x06 \x01(\t\"\x91\x01\n\x11\x43laimWorkResponse\x12\x35\n\x06\x63laims\x18\x01 \x03(\x0b\x32%.turnwright.store.v1.ClaimRunResponse\x12\x39\n\x07schemes\x18\x02 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x00\x88\x01\x01\x42\n\n\x08_schemes\"4\n\x05Lease\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\xaa\x01\n\x12RenewLeasesRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12*\n\x06leases\x18\x03 \x03(\x0b\x32\x1a.turnwright.store.v1.Lease\x12\x15\n\rworkspace_ids\x18\x04 \x03(\t\x12\x31\n\x0elease_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"^\n\nLeaseState\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x1a.turnwright.store.v1.Lease\x12\x0c\n\x04held\x18\x02 \x01(\x08\x12\x17\n\x0f\x61\x62ort_requested\x18\x03 \x01(\x08\"y\n\x13RenewLeasesResponse\x12/\n\x06states\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.LeaseState\x12\x31\n\x0elease_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"/\n\x0fGetLeaseRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"F\n\x10GetLeaseResponse\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x12\n\nrun_status\x18\x03 \x01(\x05\"@\n\x11ReleaseRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x14\n\x12ReleaseRunResponse\"N\n\x0fListWorkRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x15\n\rworkspace_ids\x18\x02 \x03(\t\x12\x11\n\twith_held\x18\x03 \x01(\x08\":\n\x10ListWorkResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.RunB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/store/v1/lease.proto\x12\x13turnwright.store.v1\x1a\x1egoogle/protobuf/duration.proto\x1a turnwright/store/v1/ledger.proto\x1a turnwright/types/v1/budget.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1fturnwright/types/v1/model.proto\x1a!turnwright/types/v1/project.proto\x1a\x1eturnwright/types/v1/rule.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\"\x9b\x01\n\x0f\x43laimRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x31\n\x0elease_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fschemes_version\x18\x06 \x01(\t\"\xf8\x07\n\x10\x43laimRunResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12%\n\x03run\x18\x02 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12.\n\x05model\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.ModelH\x01\x88\x01\x01\x12\x31\n\topen_turn\x18\x05 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x02\x88\x01\x01\x12+\n\x07records\x18\x06 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12/\n\x0crecent_turns\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x12\x14\n\x0cproject_root\x18\t \x01(\t\x12\x14\n\x0cworkspace_id\x18\n \x01(\t\x12\x31\n\x0elease_duration\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bturn_losses\x18\x0c \x01(\r\x12\x39\n\x07schemes\x18\r \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x03\x88\x01\x01\x12\x12\n\nturn_calls\x18\x0e \x01(\r\x12=\n\x10\x66ile_constraints\x18\x0f \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12!\n\x19\x66ile_constraints_left_out\x18\x14 \x01(\x08\x12\x33\n\x0bturn_before\x18\x10 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x04\x88\x01\x01\x12;\n\x05\x66iles\x18\x11 \x01(\x0b\x32\'.turnwright.store.v1.AdoptFilesResponseH\x05\x88\x01\x01\x12.\n\x05spent\x18\x12 \x01(\x0b\x32\x1a.turnwright.types.v1.SpendH\x06\x88\x01\x01\x12\x33\n\nloop_spent\x18\x13 \x01(\x0b\x32\x1a.turnwright.types.v1.SpendH\x07\x88\x01\x01\x12\x0e\n\x06titled\x18\x15 \x01(\x08\x12\x30\n\x05rules\x18\x16 \x01(\x0b\x32\x1c.turnwright.types.v1.RuleSetH\x08\x88\x01\x01\x42\x07\n\x05_loopB\x08\n\x06_modelB\x0c\n\n_open_turnB\n\n\x08_schemesB\x0e\n\x0c_turn_beforeB\x08\n\x06_filesB\x08\n\x06_spentB\r\n\x0b_loop_spentB\x08\n\x06_rules\"\xa4\x01\n\x10\x43laimWorkRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x15\n\rworkspace_ids\x18\x03 \x03(\t\x12\x31\n\x0elease_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05limit\x18\x05 \x01(\r\x12\x17\n\x0fschemes_version\x18\x06 \x01(\t\"\x91\x01\n\x11\x43laimWorkResponse\x12\x35\n\x06\x63laims\x18\x01 \x03(\x0b\x32%.turnwright.store.v1.ClaimRunResponse\x12\x39\n\x07schemes\x18\x02 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x00\x88\x01\x01\x42\n\n\x08_schemes\"4\n\x05Lease\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\xaa\x01\n\x12RenewLeasesRequest\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12*\n\x06leases\x18\x03 \x03(\x0b\x32\x1a.turnwright.store.v1.Lease\x12\x15\n\rworkspace_ids\x18\x04 \x03(\t\x12\x31\n\x0elease_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"^\n\nLeaseState\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x1a.turnwright.store.v1.Lease\x12\x0c\n\x04held\x18\x02 \x01(\x08\x12\x17\n\x0f\x61\x62ort_requested\x18\x03 \x01(\x08\"y\n\x13RenewLeasesResponse\x12/\n\x06states\x18\x01 \x03(\x0b\x32\x1f.turnwright.store.v1.LeaseState\x12\x31\n\x0elease_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"/\n\x0fGetLeaseRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"F\n\x10GetLeaseResponse\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x12\n\nrun_status\x18\x03 \x01(\x05\"@\n\x11ReleaseRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\x14\n\x12ReleaseRunResponse\"N\n\x0fListWorkRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x15\n\rworkspace_ids\x18\x02 \x03(\t\x12\x11\n\twith_held\x18\x03 \x01(\x08\":\n\x10ListWorkResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.RunB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,32 +43,32 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.lease_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_CLAIMRUNREQUEST']._serialized_start=387
-  _globals['_CLAIMRUNREQUEST']._serialized_end=542
-  _globals['_CLAIMRUNRESPONSE']._serialized_start=545
-  _globals['_CLAIMRUNRESPONSE']._serialized_end=1501
-  _globals['_CLAIMWORKREQUEST']._serialized_start=1504
-  _globals['_CLAIMWORKREQUEST']._serialized_end=1668
-  _globals['_CLAIMWORKRESPONSE']._serialized_start=1671
-  _globals['_CLAIMWORKRESPONSE']._serialized_end=1816
-  _globals['_LEASE']._serialized_start=1818
-  _globals['_LEASE']._serialized_end=1870
-  _globals['_RENEWLEASESREQUEST']._serialized_start=1873
-  _globals['_RENEWLEASESREQUEST']._serialized_end=2043
-  _globals['_LEASESTATE']._serialized_start=2045
-  _globals['_LEASESTATE']._serialized_end=2139
-  _globals['_RENEWLEASESRESPONSE']._serialized_start=2141
-  _globals['_RENEWLEASESRESPONSE']._serialized_end=2262
-  _globals['_GETLEASEREQUEST']._serialized_start=2264
-  _globals['_GETLEASEREQUEST']._serialized_end=2311
-  _globals['_GETLEASERESPONSE']._serialized_start=2313
-  _globals['_GETLEASERESPONSE']._serialized_end=2383
-  _globals['_RELEASERUNREQUEST']._serialized_start=2385
-  _globals['_RELEASERUNREQUEST']._serialized_end=2449
-  _globals['_RELEASERUNRESPONSE']._serialized_start=2451
-  _globals['_RELEASERUNRESPONSE']._serialized_end=2471
-  _globals['_LISTWORKREQUEST']._serialized_start=2473
-  _globals['_LISTWORKREQUEST']._serialized_end=2551
-  _globals['_LISTWORKRESPONSE']._serialized_start=2553
-  _globals['_LISTWORKRESPONSE']._serialized_end=2611
+  _globals['_CLAIMRUNREQUEST']._serialized_start=419
+  _globals['_CLAIMRUNREQUEST']._serialized_end=574
+  _globals['_CLAIMRUNRESPONSE']._serialized_start=577
+  _globals['_CLAIMRUNRESPONSE']._serialized_end=1593
+  _globals['_CLAIMWORKREQUEST']._serialized_start=1596
+  _globals['_CLAIMWORKREQUEST']._serialized_end=1760
+  _globals['_CLAIMWORKRESPONSE']._serialized_start=1763
+  _globals['_CLAIMWORKRESPONSE']._serialized_end=1908
+  _globals['_LEASE']._serialized_start=1910
+  _globals['_LEASE']._serialized_end=1962
+  _globals['_RENEWLEASESREQUEST']._serialized_start=1965
+  _globals['_RENEWLEASESREQUEST']._serialized_end=2135
+  _globals['_LEASESTATE']._serialized_start=2137
+  _globals['_LEASESTATE']._serialized_end=2231
+  _globals['_RENEWLEASESRESPONSE']._serialized_start=2233
+  _globals['_RENEWLEASESRESPONSE']._serialized_end=2354
+  _globals['_GETLEASEREQUEST']._serialized_start=2356
+  _globals['_GETLEASEREQUEST']._serialized_end=2403
+  _globals['_GETLEASERESPONSE']._serialized_start=2405
+  _globals['_GETLEASERESPONSE']._serialized_end=2475
+  _globals['_RELEASERUNREQUEST']._serialized_start=2477
+  _globals['_RELEASERUNREQUEST']._serialized_end=2541
+  _globals['_RELEASERUNRESPONSE']._serialized_start=2543
+  _globals['_RELEASERUNRESPONSE']._serialized_end=2563
+  _globals['_LISTWORKREQUEST']._serialized_start=2565
+  _globals['_LISTWORKREQUEST']._serialized_end=2643
+  _globals['_LISTWORKRESPONSE']._serialized_start=2645
+  _globals['_LISTWORKRESPONSE']._serialized_end=2703
 # @@protoc_insertion_point(module_scope)

@@ -14,6 +14,7 @@ from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
+from turnwright.types.v1 import rule_pb2 as _rule_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -99,6 +100,7 @@ class ClaimRunResponse(_message.Message):
     SPENT_FIELD_NUMBER: _builtins.int
     LOOP_SPENT_FIELD_NUMBER: _builtins.int
     TITLED_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Fencing token for every write of this owner: a write with a stale one fails with FAILED_PRECONDITION, reason LEASE_LOST."""
     abort_requested: _builtins.bool
@@ -185,6 +187,10 @@ class ClaimRunResponse(_message.Message):
     def loop_spent(self) -> _budget_pb2.Spend:
         """The same of the loop."""
 
+    @_builtins.property
+    def rules(self) -> _rule_pb2.RuleSet:
+        """The approval rules that hold in the run. Absent: there is none."""
+
     def __init__(
         self,
         *,
@@ -209,10 +215,11 @@ class ClaimRunResponse(_message.Message):
         spent: _budget_pb2.Spend | None = ...,
         loop_spent: _budget_pb2.Spend | None = ...,
         titled: _builtins.bool = ...,
+        rules: _rule_pb2.RuleSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_rules", b"_rules", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "rules", b"rules", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "file_constraints_left_out", b"file_constraints_left_out", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "spent", b"spent", "titled", b"titled", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_rules", b"_rules", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "file_constraints_left_out", b"file_constraints_left_out", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "rules", b"rules", "run", b"run", "schemes", b"schemes", "spent", b"spent", "titled", b"titled", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
     _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
@@ -224,6 +231,8 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__open_turn: _TypeAlias = _typing.Literal["open_turn"]  # noqa: Y015
     _WhichOneofArgType__open_turn: _TypeAlias = _typing.Literal["_open_turn", b"_open_turn"]  # noqa: Y015
+    _WhichOneofReturnType__rules: _TypeAlias = _typing.Literal["rules"]  # noqa: Y015
+    _WhichOneofArgType__rules: _TypeAlias = _typing.Literal["_rules", b"_rules"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
     _WhichOneofReturnType__spent: _TypeAlias = _typing.Literal["spent"]  # noqa: Y015
@@ -240,6 +249,8 @@ class ClaimRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__open_turn) -> _WhichOneofReturnType__open_turn | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rules) -> _WhichOneofReturnType__rules | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
     @_typing.overload

@@ -25,6 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.store.v1 import write_pb2 as turnwright_dot_store_dot_v1_dot_write__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
+from turnwright.types.v1 import rule_pb2 as turnwright_dot_types_dot_v1_dot_rule__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_scheme__pb2
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
@@ -32,7 +33,7 @@ from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usa
 from turnwright.types.v1 import view_pb2 as turnwright_dot_types_dot_v1_dot_view__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/ledger.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\x1a\x1eturnwright/types/v1/view.proto\"R\n\x11\x41\x64optFilesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x10\n\x08like_run\x18\x04 \x01(\t\"A\n\x12\x41\x64optFilesResponse\x12\r\n\x05paths\x18\x01 \x03(\t\x12\x0e\n\x06hashes\x18\x02 \x03(\t\x12\x0c\n\x04last\x18\x03 \x01(\x08\"\xd8\x02\n\x13WriteEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\x05\x65poch\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12/\n\x06writes\x18\x04 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\ndurability\x18\x05 \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrun_status\x18\x06 \x01(\x05\x12\x12\n\nrequest_id\x18\x0f \x01(\t\x12\x36\n\x06packet\x18\x08 \x01(\x0b\x32!.turnwright.store.v1.PacketRecordH\x01\x88\x01\x01\x12\x34\n\x0bview_filter\x18\n \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilterB\x08\n\x06_epochB\t\n\x07_packet\"\xb0\x01\n\x14WriteEntriesResponse\x12\x11\n\trevisions\x18\x01 \x03(\x03\x12\r\n\x05paths\x18\x02 \x03(\t\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x39\n\x0bview_change\x18\x04 \x01(\x0b\x32\x1f.turnwright.types.v1.ViewChangeH\x00\x88\x01\x01\x42\x0e\n\x0c_view_change\":\n\x07LoopEnd\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\"\x9a\x03\n\x0e\x45ndTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x34\n\x06result\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12/\n\x06writes\x18\x06 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\x08loop_end\x18\x07 \x01(\x0b\x32\x1c.turnwright.store.v1.LoopEndH\x01\x88\x01\x01\x12\x30\n\x04next\x18\x08 \x01(\x0b\x32\x1d.turnwright.store.v1.NextTurnH\x02\x88\x01\x01\x12\x17\n\x0fschemes_version\x18\t \x01(\t\x12\x34\n\x0bview_filter\x18\n \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilter\x12\x0f\n\x07release\x18\x0b \x01(\x08\x42\t\n\x07_resultB\x0b\n\t_loop_endB\x07\n\x05_next\"n\n\x08NextTurn\x12\x31\n\x07request\x18\x01 \x01(\x0b\x32 .turnwright.types.v1.TurnRequest\x12/\n\x06writes\x18\x02 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\"\xc0\x02\n\x0f\x45ndTurnResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12,\n\x04next\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x00\x88\x01\x01\x12\x39\n\x07schemes\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x12\x39\n\x0bview_change\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.ViewChangeH\x02\x88\x01\x01\x12\x10\n\x08released\x18\x06 \x01(\x08\x42\x07\n\x05_nextB\n\n\x08_schemesB\x0e\n\x0c_view_change\"\xb6\x01\n\tTitleCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04loop\x18\x03 \x01(\r\x12\x17\n\x0freserved_tokens\x18\x04 \x01(\x04\x12\x19\n\x11reserved_cost_usd\x18\x05 \x01(\x01\x12.\n\x05usage\x18\x06 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\r\n\x05title\x18\x07 \x01(\tB\x08\n\x06_usage\"_\n\x11WriteTitleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12,\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1e.turnwright.store.v1.TitleCall\"N\n\x12WriteTitleResponse\x12.\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.ModelH\x00\x88\x01\x01\x42\x08\n\x06_modelB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/ledger.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\x1eturnwright/types/v1/rule.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\x1a\x1eturnwright/types/v1/view.proto\"R\n\x11\x41\x64optFilesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x10\n\x08like_run\x18\x04 \x01(\t\"A\n\x12\x41\x64optFilesResponse\x12\r\n\x05paths\x18\x01 \x03(\t\x12\x0e\n\x06hashes\x18\x02 \x03(\t\x12\x0c\n\x04last\x18\x03 \x01(\x08\"\xd8\x02\n\x13WriteEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\x05\x65poch\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12/\n\x06writes\x18\x04 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\ndurability\x18\x05 \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrun_status\x18\x06 \x01(\x05\x12\x12\n\nrequest_id\x18\x0f \x01(\t\x12\x36\n\x06packet\x18\x08 \x01(\x0b\x32!.turnwright.store.v1.PacketRecordH\x01\x88\x01\x01\x12\x34\n\x0bview_filter\x18\n \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilterB\x08\n\x06_epochB\t\n\x07_packet\"\xb0\x01\n\x14WriteEntriesResponse\x12\x11\n\trevisions\x18\x01 \x03(\x03\x12\r\n\x05paths\x18\x02 \x03(\t\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x39\n\x0bview_change\x18\x04 \x01(\x0b\x32\x1f.turnwright.types.v1.ViewChangeH\x00\x88\x01\x01\x42\x0e\n\x0c_view_change\":\n\x07LoopEnd\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\t\"\xb1\x03\n\x0e\x45ndTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x34\n\x06result\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12/\n\x06writes\x18\x06 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\x12\x33\n\x08loop_end\x18\x07 \x01(\x0b\x32\x1c.turnwright.store.v1.LoopEndH\x01\x88\x01\x01\x12\x30\n\x04next\x18\x08 \x01(\x0b\x32\x1d.turnwright.store.v1.NextTurnH\x02\x88\x01\x01\x12\x17\n\x0fschemes_version\x18\t \x01(\t\x12\x34\n\x0bview_filter\x18\n \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilter\x12\x0f\n\x07release\x18\x0b \x01(\x08\x12\x15\n\rrules_version\x18\x0c \x01(\tB\t\n\x07_resultB\x0b\n\t_loop_endB\x07\n\x05_next\"n\n\x08NextTurn\x12\x31\n\x07request\x18\x01 \x01(\x0b\x32 .turnwright.types.v1.TurnRequest\x12/\n\x06writes\x18\x02 \x03(\x0b\x32\x1f.turnwright.store.v1.EntryWrite\"\xfc\x02\n\x0f\x45ndTurnResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12,\n\x04next\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.TurnH\x00\x88\x01\x01\x12\x39\n\x07schemes\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x12\x39\n\x0bview_change\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.ViewChangeH\x02\x88\x01\x01\x12\x10\n\x08released\x18\x06 \x01(\x08\x12\x30\n\x05rules\x18\x07 \x01(\x0b\x32\x1c.turnwright.types.v1.RuleSetH\x03\x88\x01\x01\x42\x07\n\x05_nextB\n\n\x08_schemesB\x0e\n\x0c_view_changeB\x08\n\x06_rules\"\xb6\x01\n\tTitleCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04loop\x18\x03 \x01(\r\x12\x17\n\x0freserved_tokens\x18\x04 \x01(\x04\x12\x19\n\x11reserved_cost_usd\x18\x05 \x01(\x01\x12.\n\x05usage\x18\x06 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\r\n\x05title\x18\x07 \x01(\tB\x08\n\x06_usage\"_\n\x11WriteTitleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12,\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1e.turnwright.store.v1.TitleCall\"N\n\x12WriteTitleResponse\x12.\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.ModelH\x00\x88\x01\x01\x42\x08\n\x06_modelB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,26 +41,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.ledger_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_ADOPTFILESREQUEST']._serialized_start=319
-  _globals['_ADOPTFILESREQUEST']._serialized_end=401
-  _globals['_ADOPTFILESRESPONSE']._serialized_start=403
-  _globals['_ADOPTFILESRESPONSE']._serialized_end=468
-  _globals['_WRITEENTRIESREQUEST']._serialized_start=471
-  _globals['_WRITEENTRIESREQUEST']._serialized_end=815
-  _globals['_WRITEENTRIESRESPONSE']._serialized_start=818
-  _globals['_WRITEENTRIESRESPONSE']._serialized_end=994
-  _globals['_LOOPEND']._serialized_start=996
-  _globals['_LOOPEND']._serialized_end=1054
-  _globals['_ENDTURNREQUEST']._serialized_start=1057
-  _globals['_ENDTURNREQUEST']._serialized_end=1467
-  _globals['_NEXTTURN']._serialized_start=1469
-  _globals['_NEXTTURN']._serialized_end=1579
-  _globals['_ENDTURNRESPONSE']._serialized_start=1582
-  _globals['_ENDTURNRESPONSE']._serialized_end=1902
-  _globals['_TITLECALL']._serialized_start=1905
-  _globals['_TITLECALL']._serialized_end=2087
-  _globals['_WRITETITLEREQUEST']._serialized_start=2089
-  _globals['_WRITETITLEREQUEST']._serialized_end=2184
-  _globals['_WRITETITLERESPONSE']._serialized_start=2186
-  _globals['_WRITETITLERESPONSE']._serialized_end=2264
+  _globals['_ADOPTFILESREQUEST']._serialized_start=351
+  _globals['_ADOPTFILESREQUEST']._serialized_end=433
+  _globals['_ADOPTFILESRESPONSE']._serialized_start=435
+  _globals['_ADOPTFILESRESPONSE']._serialized_end=500
+  _globals['_WRITEENTRIESREQUEST']._serialized_start=503
+  _globals['_WRITEENTRIESREQUEST']._serialized_end=847
+  _globals['_WRITEENTRIESRESPONSE']._serialized_start=850
+  _globals['_WRITEENTRIESRESPONSE']._serialized_end=1026
+  _globals['_LOOPEND']._serialized_start=1028
+  _globals['_LOOPEND']._serialized_end=1086
+  _globals['_ENDTURNREQUEST']._serialized_start=1089
+  _globals['_ENDTURNREQUEST']._serialized_end=1522
+  _globals['_NEXTTURN']._serialized_start=1524
+  _globals['_NEXTTURN']._serialized_end=1634
+  _globals['_ENDTURNRESPONSE']._serialized_start=1637
+  _globals['_ENDTURNRESPONSE']._serialized_end=2017
+  _globals['_TITLECALL']._serialized_start=2020
+  _globals['_TITLECALL']._serialized_end=2202
+  _globals['_WRITETITLEREQUEST']._serialized_start=2204
+  _globals['_WRITETITLEREQUEST']._serialized_end=2299
+  _globals['_WRITETITLERESPONSE']._serialized_start=2301
+  _globals['_WRITETITLERESPONSE']._serialized_end=2379
 # @@protoc_insertion_point(module_scope)

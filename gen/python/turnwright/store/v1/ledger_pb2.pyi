@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
+from turnwright.types.v1 import rule_pb2 as _rule_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -264,6 +265,7 @@ class EndTurnRequest(_message.Message):
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     VIEW_FILTER_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
+    RULES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -282,6 +284,8 @@ class EndTurnRequest(_message.Message):
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
     Default: the owner keeps it.
     """
+    rules_version: _builtins.str
+    """For `next`: `version` of the RuleSet that the caller has; empty: it has none."""
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
         """How the turn ended; ignored if there is none."""
@@ -316,10 +320,11 @@ class EndTurnRequest(_message.Message):
         schemes_version: _builtins.str = ...,
         view_filter: _view_pb2.ViewFilter.ValueType = ...,
         release: _builtins.bool = ...,
+        rules_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "epoch", b"epoch", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_filter", b"view_filter", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "epoch", b"epoch", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "rules_version", b"rules_version", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_filter", b"view_filter", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015
@@ -380,6 +385,7 @@ class EndTurnResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     released: _builtins.bool
     """True if the lease was released, as requested."""
     @_builtins.property
@@ -404,6 +410,10 @@ class EndTurnResponse(_message.Message):
         call that created it, it is all there is: then it begins at revision 0, where the view is empty.
         """
 
+    @_builtins.property
+    def rules(self) -> _rule_pb2.RuleSet:
+        """With `next`: the approval rules that hold in the run, if the caller has another version of them."""
+
     def __init__(
         self,
         *,
@@ -413,19 +423,24 @@ class EndTurnResponse(_message.Message):
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         view_change: _view_pb2.ViewChange | None = ...,
         released: _builtins.bool = ...,
+        rules: _rule_pb2.RuleSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_rules", b"_rules", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "rules", b"rules", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "released", b"released", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_rules", b"_rules", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "released", b"released", "rules", b"rules", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
     _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    _WhichOneofReturnType__rules: _TypeAlias = _typing.Literal["rules"]  # noqa: Y015
+    _WhichOneofArgType__rules: _TypeAlias = _typing.Literal["_rules", b"_rules"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
     _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
     _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rules) -> _WhichOneofReturnType__rules | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
     @_typing.overload

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from turnwright.types.v1 import rule_pb2 as turnwright_dot_types_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/types/v1/command_record.proto\x12\x13turnwright.types.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x04\n\rCommandRecord\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x31\n\x07\x63ommand\x18\x02 \x01(\x0b\x32 .turnwright.types.v1.CommandText\x12\x14\n\x07ordinal\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x36\n\x0c\x65\x66\x66\x65\x63t_class\x18\x04 \x01(\x0e\x32 .turnwright.types.v1.EffectClass\x12-\n\x04\x63\x61ll\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.ClientCall\x12\x0b\n\x03key\x18\x06 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x07 \x01(\t\x12\x16\n\x0evendor_call_id\x18\x08 \x01(\t\x12\x36\n\x08recorded\x18\n \x01(\x0b\x32\".turnwright.types.v1.RecordedStageH\x00\x12\x36\n\x08proposed\x18\x0b \x01(\x0b\x32\".turnwright.types.v1.ProposedStageH\x00\x12\x36\n\x08\x61\x63\x63\x65pted\x18\x0c \x01(\x0b\x32\".turnwright.types.v1.AcceptedStageH\x00\x12:\n\ndispatched\x18\r \x01(\x0b\x32$.turnwright.types.v1.DispatchedStageH\x00\x12\x34\n\x07settled\x18\x0e \x01(\x0b\x32!.turnwright.types.v1.SettledStageH\x00\x42\x07\n\x05stageB\n\n\x08_ordinal\"}\n\x0b\x43ommandText\x12\x39\n\nattributes\x18\x01 \x03(\x0b\x32%.turnwright.types.v1.CommandAttribute\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t\x12\x11\n\tbody_name\x18\x03 \x01(\t\x12\x12\n\njson_names\x18\x04 \x03(\t\"/\n\x10\x43ommandAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"?\n\nClientCall\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\"<\n\rRecordedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\"n\n\rProposedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x30\n\x0binterrupted\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\"\xa6\x01\n\rAcceptedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x30\n\x0binterrupted\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x36\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32$.turnwright.types.v1.CommandDecision\"\xab\x01\n\x0f\x44ispatchedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x36\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32$.turnwright.types.v1.CommandDecision\x12\x33\n\npermission\x18\x03 \x01(\x0e\x32\x1f.turnwright.types.v1.Permission\"\xd6\x01\n\x0cSettledStage\x12\x36\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32$.turnwright.types.v1.CommandDecision\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x30\n\x0binterrupted\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12/\n\x05\x66iles\x18\x04 \x03(\x0b\x32 .turnwright.types.v1.WrittenFile\"\x8d\x01\n\x0bWrittenFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x16\n\tbase_hash\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04hash\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05patch\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x10\n\x08\x65ncoding\x18\x05 \x01(\tB\x0c\n\n_base_hashB\x07\n\x05_hashB\x08\n\x06_patch\"\x8d\x02\n\x0f\x43ommandDecision\x12/\n\x04kind\x18\x01 \x01(\x0e\x32!.turnwright.types.v1.DecisionKind\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12/\n\x0b\x64\x65\x63ide_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x08\x63ontents\x18\x05 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x14\n\x0c\x65\x64ited_paths\x18\x06 \x03(\t\x12\x13\n\x0b\x63lient_runs\x18\x07 \x01(\x08\x12\x13\n\x0btool_failed\x18\x08 \x01(\x08\".\n\rEditedContent\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xa1\x02\n\x06\x45\x66\x66\x65\x63t\x12\x30\n\x05\x66iles\x18\x01 \x01(\x0b\x32\x1f.turnwright.types.v1.FileEffectH\x00\x12\x35\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\".turnwright.types.v1.CommandEffectH\x00\x12\x37\n\x08question\x18\x03 \x01(\x0b\x32#.turnwright.types.v1.QuestionEffectH\x00\x12/\n\x04\x63\x61ll\x18\x04 \x01(\x0b\x32\x1f.turnwright.types.v1.PluginCallH\x00\x12<\n\x0b\x63lient_tool\x18\x05 \x01(\x0b\x32%.turnwright.types.v1.ClientToolEffectH\x00\x42\x06\n\x04kind\":\n\nFileEffect\x12,\n\x05\x65\x64its\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.FileEdit\"\xa0\x01\n\x08\x46ileEdit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x16\n\tbase_hash\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x63ontent\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\r\n\x05patch\x18\x04 \x01(\t\x12\x0f\n\x07\x61mended\x18\x05 \x01(\x08\x12\x0c\n\x04like\x18\x06 \x01(\t\x12\x10\n\x08\x65ncoding\x18\x07 \x01(\tB\x0c\n\n_base_hashB\n\n\x08_content\"q\n\rCommandEffect\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tread_only\x18\x03 \x01(\x08\x12\x10\n\x08producer\x18\x04 \x01(\t\"C\n\x0eQuestionEffect\x12\x10\n\x08question\x18\x01 \x01(\t\x12\x0f\n\x07options\x18\x02 \x03(\t\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\"\x1f\n\nPluginCall\x12\x11\n\tdata_json\x18\x01 \x01(\t\"2\n\x10\x43lientToolEffect\x12\x0e\n\x06result\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x08*y\n\x0b\x45\x66\x66\x65\x63tClass\x12\x1c\n\x18\x45\x46\x46\x45\x43T_CLASS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45\x46\x46\x45\x43T_CLASS_PURE\x10\x01\x12\x1b\n\x17\x45\x46\x46\x45\x43T_CLASS_IDEMPOTENT\x10\x02\x12\x18\n\x14\x45\x46\x46\x45\x43T_CLASS_OUTSIDE\x10\x03*\xb6\x01\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\x19\n\x15PERMISSION_NOT_NEEDED\x10\x01\x12\x17\n\x13PERMISSION_DECISION\x10\x02\x12\x15\n\x11PERMISSION_CALLER\x10\x03\x12\x12\n\x0ePERMISSION_RUN\x10\x04\x12\x13\n\x0fPERMISSION_LOOP\x10\x05\x12\x18\n\x14PERMISSION_TOOL_RULE\x10\x06*\x80\x01\n\x0c\x44\x65\x63isionKind\x12\x1d\n\x19\x44\x45\x43ISION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45\x43ISION_KIND_ACCEPTED\x10\x01\x12\x1a\n\x16\x44\x45\x43ISION_KIND_REJECTED\x10\x02\x12\x19\n\x15\x44\x45\x43ISION_KIND_EXPIRED\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/types/v1/command_record.proto\x12\x13turnwright.types.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eturnwright/types/v1/rule.proto\"\xf1\x04\n\rCommandRecord\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x31\n\x07\x63ommand\x18\x02 \x01(\x0b\x32 .turnwright.types.v1.CommandText\x12\x14\n\x07ordinal\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x36\n\x0c\x65\x66\x66\x65\x63t_class\x18\x04 \x01(\x0e\x32 .turnwright.types.v1.EffectClass\x12-\n\x04\x63\x61ll\x18\x05 \x01(\x0b\x32\x1f.turnwright.types.v1.ClientCall\x12\x0b\n\x03key\x18\x06 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x07 \x01(\t\x12\x16\n\x0evendor_call_id\x18\x08 \x01(\t\x12\x34\n\x04rule\x18\t \x01(\x0b\x32!.turnwright.types.v1.DecidingRuleH\x02\x88\x01\x01\x12\x36\n\x08recorded\x18\n \x01(\x0b\x32\".turnwright.types.v1.RecordedStageH\x00\x12\x36\n\x08proposed\x18\x0b \x01(\x0b\x32\".turnwright.types.v1.ProposedStageH\x00\x12\x36\n\x08\x61\x63\x63\x65pted\x18\x0c \x01(\x0b\x32\".turnwright.types.v1.AcceptedStageH\x00\x12:\n\ndispatched\x18\r \x01(\x0b\x32$.turnwright.types.v1.DispatchedStageH\x00\x12\x34\n\x07settled\x18\x0e \x01(\x0b\x32!.turnwright.types.v1.SettledStageH\x00\x42\x07\n\x05stageB\n\n\x08_ordinalB\x07\n\x05_rule\"}\n\x0b\x43ommandText\x12\x39\n\nattributes\x18\x01 \x03(\x0b\x32%.turnwright.types.v1.CommandAttribute\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t\x12\x11\n\tbody_name\x18\x03 \x01(\t\x12\x12\n\njson_names\x18\x04 \x03(\t\"/\n\x10\x43ommandAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"?\n\nClientCall\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\r\n\x05owner\x18\x03 \x01(\t\"<\n\rRecordedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\"n\n\rProposedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x30\n\x0binterrupted\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\"\xa6\x01\n\rAcceptedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x30\n\x0binterrupted\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x36\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32$.turnwright.types.v1.CommandDecision\"\xab\x01\n\x0f\x44ispatchedStage\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x36\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32$.turnwright.types.v1.CommandDecision\x12\x33\n\npermission\x18\x03 \x01(\x0e\x32\x1f.turnwright.types.v1.Permission\"\xd6\x01\n\x0cSettledStage\x12\x36\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0b\x32$.turnwright.types.v1.CommandDecision\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12\x30\n\x0binterrupted\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Effect\x12/\n\x05\x66iles\x18\x04 \x03(\x0b\x32 .turnwright.types.v1.WrittenFile\"\x8d\x01\n\x0bWrittenFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x16\n\tbase_hash\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04hash\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05patch\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x10\n\x08\x65ncoding\x18\x05 \x01(\tB\x0c\n\n_base_hashB\x07\n\x05_hashB\x08\n\x06_patch\"\x8d\x02\n\x0f\x43ommandDecision\x12/\n\x04kind\x18\x01 \x01(\x0e\x32!.turnwright.types.v1.DecisionKind\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12/\n\x0b\x64\x65\x63ide_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x08\x63ontents\x18\x05 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x14\n\x0c\x65\x64ited_paths\x18\x06 \x03(\t\x12\x13\n\x0b\x63lient_runs\x18\x07 \x01(\x08\x12\x13\n\x0btool_failed\x18\x08 \x01(\x08\".\n\rEditedContent\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xa1\x02\n\x06\x45\x66\x66\x65\x63t\x12\x30\n\x05\x66iles\x18\x01 \x01(\x0b\x32\x1f.turnwright.types.v1.FileEffectH\x00\x12\x35\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\".turnwright.types.v1.CommandEffectH\x00\x12\x37\n\x08question\x18\x03 \x01(\x0b\x32#.turnwright.types.v1.QuestionEffectH\x00\x12/\n\x04\x63\x61ll\x18\x04 \x01(\x0b\x32\x1f.turnwright.types.v1.PluginCallH\x00\x12<\n\x0b\x63lient_tool\x18\x05 \x01(\x0b\x32%.turnwright.types.v1.ClientToolEffectH\x00\x42\x06\n\x04kind\":\n\nFileEffect\x12,\n\x05\x65\x64its\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.FileEdit\"\xa0\x01\n\x08\x46ileEdit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x16\n\tbase_hash\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07\x63ontent\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\r\n\x05patch\x18\x04 \x01(\t\x12\x0f\n\x07\x61mended\x18\x05 \x01(\x08\x12\x0c\n\x04like\x18\x06 \x01(\t\x12\x10\n\x08\x65ncoding\x18\x07 \x01(\tB\x0c\n\n_base_hashB\n\n\x08_content\"q\n\rCommandEffect\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tread_only\x18\x03 \x01(\x08\x12\x10\n\x08producer\x18\x04 \x01(\t\"C\n\x0eQuestionEffect\x12\x10\n\x08question\x18\x01 \x01(\t\x12\x0f\n\x07options\x18\x02 \x03(\t\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\"\x1f\n\nPluginCall\x12\x11\n\tdata_json\x18\x01 \x01(\t\"2\n\x10\x43lientToolEffect\x12\x0e\n\x06result\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x08*y\n\x0b\x45\x66\x66\x65\x63tClass\x12\x1c\n\x18\x45\x46\x46\x45\x43T_CLASS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45\x46\x46\x45\x43T_CLASS_PURE\x10\x01\x12\x1b\n\x17\x45\x46\x46\x45\x43T_CLASS_IDEMPOTENT\x10\x02\x12\x18\n\x14\x45\x46\x46\x45\x43T_CLASS_OUTSIDE\x10\x03*\xb1\x01\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\x19\n\x15PERMISSION_NOT_NEEDED\x10\x01\x12\x17\n\x13PERMISSION_DECISION\x10\x02\x12\x15\n\x11PERMISSION_CALLER\x10\x03\x12\x12\n\x0ePERMISSION_RUN\x10\x04\x12\x13\n\x0fPERMISSION_LOOP\x10\x05\x12\x13\n\x0fPERMISSION_RULE\x10\x06*\x80\x01\n\x0c\x44\x65\x63isionKind\x12\x1d\n\x19\x44\x45\x43ISION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45\x43ISION_KIND_ACCEPTED\x10\x01\x12\x1a\n\x16\x44\x45\x43ISION_KIND_REJECTED\x10\x02\x12\x19\n\x15\x44\x45\x43ISION_KIND_EXPIRED\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,48 +35,48 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.command
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_EFFECTCLASS']._serialized_start=2918
-  _globals['_EFFECTCLASS']._serialized_end=3039
-  _globals['_PERMISSION']._serialized_start=3042
-  _globals['_PERMISSION']._serialized_end=3224
-  _globals['_DECISIONKIND']._serialized_start=3227
-  _globals['_DECISIONKIND']._serialized_end=3355
-  _globals['_COMMANDRECORD']._serialized_start=131
-  _globals['_COMMANDRECORD']._serialized_end=693
-  _globals['_COMMANDTEXT']._serialized_start=695
-  _globals['_COMMANDTEXT']._serialized_end=820
-  _globals['_COMMANDATTRIBUTE']._serialized_start=822
-  _globals['_COMMANDATTRIBUTE']._serialized_end=869
-  _globals['_CLIENTCALL']._serialized_start=871
-  _globals['_CLIENTCALL']._serialized_end=934
-  _globals['_RECORDEDSTAGE']._serialized_start=936
-  _globals['_RECORDEDSTAGE']._serialized_end=996
-  _globals['_PROPOSEDSTAGE']._serialized_start=998
-  _globals['_PROPOSEDSTAGE']._serialized_end=1108
-  _globals['_ACCEPTEDSTAGE']._serialized_start=1111
-  _globals['_ACCEPTEDSTAGE']._serialized_end=1277
-  _globals['_DISPATCHEDSTAGE']._serialized_start=1280
-  _globals['_DISPATCHEDSTAGE']._serialized_end=1451
-  _globals['_SETTLEDSTAGE']._serialized_start=1454
-  _globals['_SETTLEDSTAGE']._serialized_end=1668
-  _globals['_WRITTENFILE']._serialized_start=1671
-  _globals['_WRITTENFILE']._serialized_end=1812
-  _globals['_COMMANDDECISION']._serialized_start=1815
-  _globals['_COMMANDDECISION']._serialized_end=2084
-  _globals['_EDITEDCONTENT']._serialized_start=2086
-  _globals['_EDITEDCONTENT']._serialized_end=2132
-  _globals['_EFFECT']._serialized_start=2135
-  _globals['_EFFECT']._serialized_end=2424
-  _globals['_FILEEFFECT']._serialized_start=2426
-  _globals['_FILEEFFECT']._serialized_end=2484
-  _globals['_FILEEDIT']._serialized_start=2487
-  _globals['_FILEEDIT']._serialized_end=2647
-  _globals['_COMMANDEFFECT']._serialized_start=2649
-  _globals['_COMMANDEFFECT']._serialized_end=2762
-  _globals['_QUESTIONEFFECT']._serialized_start=2764
-  _globals['_QUESTIONEFFECT']._serialized_end=2831
-  _globals['_PLUGINCALL']._serialized_start=2833
-  _globals['_PLUGINCALL']._serialized_end=2864
-  _globals['_CLIENTTOOLEFFECT']._serialized_start=2866
-  _globals['_CLIENTTOOLEFFECT']._serialized_end=2916
+  _globals['_EFFECTCLASS']._serialized_start=3013
+  _globals['_EFFECTCLASS']._serialized_end=3134
+  _globals['_PERMISSION']._serialized_start=3137
+  _globals['_PERMISSION']._serialized_end=3314
+  _globals['_DECISIONKIND']._serialized_start=3317
+  _globals['_DECISIONKIND']._serialized_end=3445
+  _globals['_COMMANDRECORD']._serialized_start=163
+  _globals['_COMMANDRECORD']._serialized_end=788
+  _globals['_COMMANDTEXT']._serialized_start=790
+  _globals['_COMMANDTEXT']._serialized_end=915
+  _globals['_COMMANDATTRIBUTE']._serialized_start=917
+  _globals['_COMMANDATTRIBUTE']._serialized_end=964
+  _globals['_CLIENTCALL']._serialized_start=966
+  _globals['_CLIENTCALL']._serialized_end=1029
+  _globals['_RECORDEDSTAGE']._serialized_start=1031
+  _globals['_RECORDEDSTAGE']._serialized_end=1091
+  _globals['_PROPOSEDSTAGE']._serialized_start=1093
+  _globals['_PROPOSEDSTAGE']._serialized_end=1203
+  _globals['_ACCEPTEDSTAGE']._serialized_start=1206
+  _globals['_ACCEPTEDSTAGE']._serialized_end=1372
+  _globals['_DISPATCHEDSTAGE']._serialized_start=1375
+  _globals['_DISPATCHEDSTAGE']._serialized_end=1546
+  _globals['_SETTLEDSTAGE']._serialized_start=1549
+  _globals['_SETTLEDSTAGE']._serialized_end=1763
+  _globals['_WRITTENFILE']._serialized_start=1766
+  _globals['_WRITTENFILE']._serialized_end=1907
+  _globals['_COMMANDDECISION']._serialized_start=1910
+  _globals['_COMMANDDECISION']._serialized_end=2179
+  _globals['_EDITEDCONTENT']._serialized_start=2181
+  _globals['_EDITEDCONTENT']._serialized_end=2227
+  _globals['_EFFECT']._serialized_start=2230
+  _globals['_EFFECT']._serialized_end=2519
+  _globals['_FILEEFFECT']._serialized_start=2521
+  _globals['_FILEEFFECT']._serialized_end=2579
+  _globals['_FILEEDIT']._serialized_start=2582
+  _globals['_FILEEDIT']._serialized_end=2742
+  _globals['_COMMANDEFFECT']._serialized_start=2744
+  _globals['_COMMANDEFFECT']._serialized_end=2857
+  _globals['_QUESTIONEFFECT']._serialized_start=2859
+  _globals['_QUESTIONEFFECT']._serialized_end=2926
+  _globals['_PLUGINCALL']._serialized_start=2928
+  _globals['_PLUGINCALL']._serialized_end=2959
+  _globals['_CLIENTTOOLEFFECT']._serialized_start=2961
+  _globals['_CLIENTTOOLEFFECT']._serialized_end=3011
 # @@protoc_insertion_point(module_scope)

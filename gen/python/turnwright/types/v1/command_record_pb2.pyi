@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import rule_pb2 as _rule_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -67,8 +68,8 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     """A grant: `RunSettings.yolo`."""
     PERMISSION_LOOP: _Permission.ValueType  # 5
     """A grant: `LoopSettings.yolo`."""
-    PERMISSION_TOOL_RULE: _Permission.ValueType  # 6
-    """A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
+    PERMISSION_RULE: _Permission.ValueType  # 6
+    """A rule: `CommandRecord.rule`."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper):
     """Who allowed the effect of a command."""
@@ -85,8 +86,8 @@ PERMISSION_RUN: Permission.ValueType  # 4
 """A grant: `RunSettings.yolo`."""
 PERMISSION_LOOP: Permission.ValueType  # 5
 """A grant: `LoopSettings.yolo`."""
-PERMISSION_TOOL_RULE: Permission.ValueType  # 6
-"""A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
+PERMISSION_RULE: Permission.ValueType  # 6
+"""A rule: `CommandRecord.rule`."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 class _DecisionKind:
@@ -138,6 +139,7 @@ class CommandRecord(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
     VENDOR_CALL_ID_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     RECORDED_FIELD_NUMBER: _builtins.int
     PROPOSED_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
@@ -166,6 +168,10 @@ class CommandRecord(_message.Message):
     @_builtins.property
     def call(self) -> Global___ClientCall:
         """The client that called it. Absent: a model wrote it."""
+
+    @_builtins.property
+    def rule(self) -> _rule_pb2.DecidingRule:
+        """The approval rule that decided about its effect, or had somebody asked. Absent: none did."""
 
     @_builtins.property
     def recorded(self) -> Global___RecordedStage:
@@ -198,22 +204,27 @@ class CommandRecord(_message.Message):
         key: _builtins.str = ...,
         call_id: _builtins.str = ...,
         vendor_call_id: _builtins.str = ...,
+        rule: _rule_pb2.DecidingRule | None = ...,
         recorded: Global___RecordedStage | None = ...,
         proposed: Global___ProposedStage | None = ...,
         accepted: Global___AcceptedStage | None = ...,
         dispatched: Global___DispatchedStage | None = ...,
         settled: Global___SettledStage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "accepted", b"accepted", "call", b"call", "command", b"command", "dispatched", b"dispatched", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "settled", b"settled", "stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "_rule", b"_rule", "accepted", b"accepted", "call", b"call", "command", b"command", "dispatched", b"dispatched", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "rule", b"rule", "settled", b"settled", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "accepted", b"accepted", "call", b"call", "call_id", b"call_id", "command", b"command", "dispatched", b"dispatched", "effect_class", b"effect_class", "key", b"key", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "settled", b"settled", "stage", b"stage", "tool", b"tool", "vendor_call_id", b"vendor_call_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal", "_rule", b"_rule", "accepted", b"accepted", "call", b"call", "call_id", b"call_id", "command", b"command", "dispatched", b"dispatched", "effect_class", b"effect_class", "key", b"key", "ordinal", b"ordinal", "proposed", b"proposed", "recorded", b"recorded", "rule", b"rule", "settled", b"settled", "stage", b"stage", "tool", b"tool", "vendor_call_id", b"vendor_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ordinal: _TypeAlias = _typing.Literal["ordinal"]  # noqa: Y015
     _WhichOneofArgType__ordinal: _TypeAlias = _typing.Literal["_ordinal", b"_ordinal"]  # noqa: Y015
+    _WhichOneofReturnType__rule: _TypeAlias = _typing.Literal["rule"]  # noqa: Y015
+    _WhichOneofArgType__rule: _TypeAlias = _typing.Literal["_rule", b"_rule"]  # noqa: Y015
     _WhichOneofReturnType_stage: _TypeAlias = _typing.Literal["recorded", "proposed", "accepted", "dispatched", "settled"]  # noqa: Y015
     _WhichOneofArgType_stage: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ordinal) -> _WhichOneofReturnType__ordinal | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rule) -> _WhichOneofReturnType__rule | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_stage) -> _WhichOneofReturnType_stage | None: ...
 

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/rule.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\"\xcb\x02\n\x04Rule\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x05level\x18\x02 \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\x12\x31\n\x07verdict\x18\x03 \x01(\x0e\x32 .turnwright.types.v1.RuleVerdict\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\x11\n\tprincipal\x18\x06 \x01(\t\x12\'\n\x04mode\x18\x07 \x01(\x0e\x32\x19.turnwright.types.v1.Mode\x12\x0f\n\x07network\x18\x08 \x01(\x08\x12\n\n\x02\x62y\x18\t \x01(\t\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x05lifts\x18\x0b \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\"s\n\x07RuleSet\x12\x0f\n\x07version\x18\x01 \x01(\t\x12(\n\x05rules\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Rule\x12-\n\x05lifts\x18\x03 \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\"\xa6\x01\n\x0c\x44\x65\x63idingRule\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x05level\x18\x02 \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\x12\x31\n\x07verdict\x18\x03 \x01(\x0e\x32 .turnwright.types.v1.RuleVerdict\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\n\n\x02\x62y\x18\x06 \x01(\t*p\n\x0bRuleVerdict\x12\x1c\n\x18RULE_VERDICT_UNSPECIFIED\x10\x00\x12\x16\n\x12RULE_VERDICT_ALLOW\x10\x01\x12\x14\n\x10RULE_VERDICT_ASK\x10\x02\x12\x15\n\x11RULE_VERDICT_DENY\x10\x03*n\n\tRuleLevel\x12\x1a\n\x16RULE_LEVEL_UNSPECIFIED\x10\x00\x12\x19\n\x15RULE_LEVEL_DEPLOYMENT\x10\x01\x12\x16\n\x12RULE_LEVEL_PROJECT\x10\x02\x12\x12\n\x0eRULE_LEVEL_RUN\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/rule.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\"\xcb\x02\n\x04Rule\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x05level\x18\x02 \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\x12\x31\n\x07verdict\x18\x03 \x01(\x0e\x32 .turnwright.types.v1.RuleVerdict\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\x11\n\tprincipal\x18\x06 \x01(\t\x12\'\n\x04mode\x18\x07 \x01(\x0e\x32\x19.turnwright.types.v1.Mode\x12\x0f\n\x07network\x18\x08 \x01(\x08\x12\n\n\x02\x62y\x18\t \x01(\t\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x05lifts\x18\x0b \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\"\x86\x01\n\x07RuleSet\x12\x0f\n\x07version\x18\x01 \x01(\t\x12(\n\x05rules\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Rule\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12-\n\x05lifts\x18\x04 \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\"\xa6\x01\n\x0c\x44\x65\x63idingRule\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x05level\x18\x02 \x01(\x0e\x32\x1e.turnwright.types.v1.RuleLevel\x12\x31\n\x07verdict\x18\x03 \x01(\x0e\x32 .turnwright.types.v1.RuleVerdict\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\n\n\x02\x62y\x18\x06 \x01(\t*p\n\x0bRuleVerdict\x12\x1c\n\x18RULE_VERDICT_UNSPECIFIED\x10\x00\x12\x16\n\x12RULE_VERDICT_ALLOW\x10\x01\x12\x14\n\x10RULE_VERDICT_ASK\x10\x02\x12\x15\n\x11RULE_VERDICT_DENY\x10\x03*n\n\tRuleLevel\x12\x1a\n\x16RULE_LEVEL_UNSPECIFIED\x10\x00\x12\x19\n\x15RULE_LEVEL_DEPLOYMENT\x10\x01\x12\x16\n\x12RULE_LEVEL_PROJECT\x10\x02\x12\x12\n\x0eRULE_LEVEL_RUN\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.rule_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_RULEVERDICT']._serialized_start=744
-  _globals['_RULEVERDICT']._serialized_end=856
-  _globals['_RULELEVEL']._serialized_start=858
-  _globals['_RULELEVEL']._serialized_end=968
+  _globals['_RULEVERDICT']._serialized_start=764
+  _globals['_RULEVERDICT']._serialized_end=876
+  _globals['_RULELEVEL']._serialized_start=878
+  _globals['_RULELEVEL']._serialized_end=988
   _globals['_RULE']._serialized_start=125
   _globals['_RULE']._serialized_end=456
-  _globals['_RULESET']._serialized_start=458
-  _globals['_RULESET']._serialized_end=573
-  _globals['_DECIDINGRULE']._serialized_start=576
-  _globals['_DECIDINGRULE']._serialized_end=742
+  _globals['_RULESET']._serialized_start=459
+  _globals['_RULESET']._serialized_end=593
+  _globals['_DECIDINGRULE']._serialized_start=596
+  _globals['_DECIDINGRULE']._serialized_end=762
 # @@protoc_insertion_point(module_scope)

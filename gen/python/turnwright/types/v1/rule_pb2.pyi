@@ -160,11 +160,14 @@ class RuleSet(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
     LIFTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Equal versions mean equal rules. Opaque."""
+    principal: _builtins.str
+    """The person for whom the run's active loop works. Empty: nobody, or not known."""
     lifts: Global___RuleLevel.ValueType
-    """As Rule.lifts, of the person for whom the run's active loop works."""
+    """As Rule.lifts, of that person: what its `yolo` lifts."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rule]:
         """The rules, by level from the highest; of one level the last counts first. At most 500 a level."""
@@ -174,11 +177,12 @@ class RuleSet(_message.Message):
         *,
         version: _builtins.str = ...,
         rules: _abc.Iterable[Global___Rule] | None = ...,
+        principal: _builtins.str = ...,
         lifts: Global___RuleLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lifts", b"lifts", "rules", b"rules", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lifts", b"lifts", "principal", b"principal", "rules", b"rules", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,7 +33,11 @@ class _DecisionScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decisio
     DECISION_SCOPE_ONCE: _DecisionScope.ValueType  # 1
     """Only for the calls that are named."""
     DECISION_SCOPE_RUN: _DecisionScope.ValueType  # 2
-    """Also for all later effects of the same tools in this run: see RunSettings.tool_rules."""
+    """Also for later effects of the same kind in this run: it sets rules of the run (RuleService), which needs COMMAND. A kind
+    is a command with its subcommand where its program has some, else exactly the command; the folder of a file; the host of an
+    address; or the tool, if it says nothing of what it does. To approve fails with INVALID_ARGUMENT, reason INVALID_FIELD, for
+    a command line that no rule allows.
+    """
 
 class DecisionScope(_DecisionScope, metaclass=_DecisionScopeEnumTypeWrapper):
     """How long a decision holds."""
@@ -43,7 +47,11 @@ DECISION_SCOPE_UNSPECIFIED: DecisionScope.ValueType  # 0
 DECISION_SCOPE_ONCE: DecisionScope.ValueType  # 1
 """Only for the calls that are named."""
 DECISION_SCOPE_RUN: DecisionScope.ValueType  # 2
-"""Also for all later effects of the same tools in this run: see RunSettings.tool_rules."""
+"""Also for later effects of the same kind in this run: it sets rules of the run (RuleService), which needs COMMAND. A kind
+is a command with its subcommand where its program has some, else exactly the command; the folder of a file; the host of an
+address; or the tool, if it says nothing of what it does. To approve fails with INVALID_ARGUMENT, reason INVALID_FIELD, for
+a command line that no rule allows.
+"""
 Global___DecisionScope: _TypeAlias = DecisionScope  # noqa: Y015
 
 class _QueuedCommandKind:

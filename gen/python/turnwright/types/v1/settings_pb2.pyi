@@ -383,36 +383,6 @@ class LoopSettings(_message.Message):
 Global___LoopSettings: _TypeAlias = LoopSettings  # noqa: Y015
 
 @_typing.final
-class ToolRules(_message.Message):
-    """Decisions on the effects of tools that hold for a whole run. A fork begins without them."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    APPROVED_FIELD_NUMBER: _builtins.int
-    REJECTED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def approved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of tools whose effects are accepted without asking."""
-
-    @_builtins.property
-    def rejected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of tools whose effects are refused without asking; the model reads that."""
-
-    def __init__(
-        self,
-        *,
-        approved: _abc.Iterable[_builtins.str] | None = ...,
-        rejected: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved", b"approved", "rejected", b"rejected"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ToolRules: _TypeAlias = ToolRules  # noqa: Y015
-
-@_typing.final
 class RunSettings(_message.Message):
     """The settings that all loops of a run share. Given when the run is created; ConfigureRun changes them."""
 
@@ -425,7 +395,6 @@ class RunSettings(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
-    TOOL_RULES_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Default model of the run's loops: an alias, or `vendor/model`."""
@@ -449,10 +418,6 @@ class RunSettings(_message.Message):
         parent, so the spend of all runs of a project adds up to the bill.
         """
 
-    @_builtins.property
-    def tool_rules(self) -> Global___ToolRules:
-        """Decisions that hold for the whole run. Absent: none."""
-
     def __init__(
         self,
         *,
@@ -463,12 +428,11 @@ class RunSettings(_message.Message):
         budget: _budget_pb2.Budget | None = ...,
         yolo: _builtins.bool = ...,
         calls: Global___CallStyle.ValueType = ...,
-        tool_rules: Global___ToolRules | None = ...,
         title: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature", "tool_rules", b"tool_rules"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "_tool_rules", b"_tool_rules", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -478,8 +442,6 @@ class RunSettings(_message.Message):
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
-    _WhichOneofReturnType__tool_rules: _TypeAlias = _typing.Literal["tool_rules"]  # noqa: Y015
-    _WhichOneofArgType__tool_rules: _TypeAlias = _typing.Literal["_tool_rules", b"_tool_rules"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
     @_typing.overload
@@ -488,8 +450,6 @@ class RunSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__persona) -> _WhichOneofReturnType__persona | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_rules) -> _WhichOneofReturnType__tool_rules | None: ...
 
 Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
 
@@ -506,7 +466,6 @@ class RunSettingsPatch(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
-    TOOL_RULES_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Model for loops that have not begun, unless their tasks have named one: an alias, or `vendor/model`. Messages and
@@ -533,12 +492,6 @@ class RunSettingsPatch(_message.Message):
     def budget(self) -> _budget_pb2.Budget:
         """Limits for the run; replaces all of them. What was already spent still counts."""
 
-    @_builtins.property
-    def tool_rules(self) -> Global___ToolRules:
-        """Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no more from
-        the next effect on.
-        """
-
     def __init__(
         self,
         *,
@@ -549,12 +502,11 @@ class RunSettingsPatch(_message.Message):
         budget: _budget_pb2.Budget | None = ...,
         yolo: _builtins.bool | None = ...,
         calls: Global___CallStyle.ValueType | None = ...,
-        tool_rules: Global___ToolRules | None = ...,
         title: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_title", b"_title", "_tool_rules", b"_tool_rules", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_title", b"_title", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_title", b"_title", "_tool_rules", b"_tool_rules", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "tool_rules", b"tool_rules", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_calls", b"_calls", "_context_limit", b"_context_limit", "_model", b"_model", "_persona", b"_persona", "_temperature", b"_temperature", "_title", b"_title", "_yolo", b"_yolo", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -570,8 +522,6 @@ class RunSettingsPatch(_message.Message):
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
-    _WhichOneofReturnType__tool_rules: _TypeAlias = _typing.Literal["tool_rules"]  # noqa: Y015
-    _WhichOneofArgType__tool_rules: _TypeAlias = _typing.Literal["_tool_rules", b"_tool_rules"]  # noqa: Y015
     _WhichOneofReturnType__yolo: _TypeAlias = _typing.Literal["yolo"]  # noqa: Y015
     _WhichOneofArgType__yolo: _TypeAlias = _typing.Literal["_yolo", b"_yolo"]  # noqa: Y015
     @_typing.overload
@@ -588,8 +538,6 @@ class RunSettingsPatch(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_rules) -> _WhichOneofReturnType__tool_rules | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__yolo) -> _WhichOneofReturnType__yolo | None: ...
 

@@ -222,8 +222,7 @@ export enum PauseReason_Type {
 export declare const PauseReason_TypeSchema: GenEnum<PauseReason_Type>;
 
 /**
- * Why approval is needed, or what has denied it. An effect needs approval unless the loop has `yolo` or
- * RunSettings.tool_rules approves the tool.
+ * Why approval is needed, or what has denied it. An effect needs approval unless the loop has `yolo` or a rule allows it.
  *
  * @generated from enum turnwright.executor.v1.PauseReason.Rule
  */
@@ -257,11 +256,11 @@ export enum PauseReason_Rule {
   CALL = 3,
 
   /**
-   * RunSettings.tool_rules rejects the tool. Only with TYPE_DENIAL.
+   * An approval rule denies it. Only with TYPE_DENIAL.
    *
-   * @generated from enum value: RULE_TOOL_RULES = 4;
+   * @generated from enum value: RULE_APPROVAL_RULE = 4;
    */
-  TOOL_RULES = 4,
+  APPROVAL_RULE = 4,
 }
 
 /**

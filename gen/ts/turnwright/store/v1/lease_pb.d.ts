@@ -14,6 +14,7 @@ import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { FileConstraint } from "../../types/v1/project_pb.js";
 import type { AdoptFilesResponse } from "./ledger_pb.js";
 import type { Spend } from "../../types/v1/budget_pb.js";
+import type { RuleSet } from "../../types/v1/rule_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/lease.proto.
@@ -237,6 +238,13 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
    * @generated from field: bool titled = 21;
    */
   titled: boolean;
+
+  /**
+   * The approval rules that hold in the run. Absent: there is none.
+   *
+   * @generated from field: optional turnwright.types.v1.RuleSet rules = 22;
+   */
+  rules?: RuleSet | undefined;
 };
 
 /**

@@ -10,6 +10,7 @@ import type { Cursor } from "../../types/v1/cursor_pb.js";
 import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
+import type { RuleSet } from "../../types/v1/rule_pb.js";
 import type { Usage } from "../../types/v1/usage_pb.js";
 import type { Model } from "../../types/v1/model_pb.js";
 
@@ -339,6 +340,13 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
    * @generated from field: bool release = 11;
    */
   release: boolean;
+
+  /**
+   * For `next`: `version` of the RuleSet that the caller has; empty: it has none.
+   *
+   * @generated from field: string rules_version = 12;
+   */
+  rulesVersion: string;
 };
 
 /**
@@ -423,6 +431,13 @@ export declare type EndTurnResponse = Message<"turnwright.store.v1.EndTurnRespon
    * @generated from field: bool released = 6;
    */
   released: boolean;
+
+  /**
+   * With `next`: the approval rules that hold in the run, if the caller has another version of them.
+   *
+   * @generated from field: optional turnwright.types.v1.RuleSet rules = 7;
+   */
+  rules?: RuleSet | undefined;
 };
 
 /**

@@ -105,8 +105,8 @@ export declare type EntryWrite = Message<"turnwright.store.v1.EntryWrite"> & {
 
   /**
    * Name of the tool whose effect begins with this write although nobody has decided on it. Fails with FAILED_PRECONDITION,
-   * reason GRANT_WITHDRAWN, and nothing of the request is written, unless the run's active loop or the run itself accepts
-   * the tool's effects without asking: `LoopSettings.yolo`, `RunSettings.yolo`, `RunSettings.tool_rules`. Empty: no condition.
+   * reason GRANT_WITHDRAWN, and nothing of the request is written, unless the effect in its record is allowed without asking:
+   * by `LoopSettings.yolo`, `RunSettings.yolo` or a rule. Empty: no condition.
    *
    * @generated from field: string granted_tool = 11;
    */

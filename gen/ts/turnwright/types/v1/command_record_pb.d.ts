@@ -4,6 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { DecidingRule } from "./rule_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -76,6 +77,13 @@ export declare type CommandRecord = Message<"turnwright.types.v1.CommandRecord">
    * @generated from field: string vendor_call_id = 8;
    */
   vendorCallId: string;
+
+  /**
+   * The approval rule that decided about its effect, or had somebody asked. Absent: none did.
+   *
+   * @generated from field: optional turnwright.types.v1.DecidingRule rule = 9;
+   */
+  rule?: DecidingRule | undefined;
 
   /**
    * How far the command has come. When its loop ends from outside its turn (an abort, a spent budget, a failure), a
@@ -895,11 +903,11 @@ export enum Permission {
   LOOP = 5,
 
   /**
-   * A grant: the tool is among the `approved` of `RunSettings.tool_rules`.
+   * A rule: `CommandRecord.rule`.
    *
-   * @generated from enum value: PERMISSION_TOOL_RULE = 6;
+   * @generated from enum value: PERMISSION_RULE = 6;
    */
-  TOOL_RULE = 6,
+  RULE = 6,
 }
 
 /**

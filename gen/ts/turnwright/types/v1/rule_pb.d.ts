@@ -132,9 +132,16 @@ export declare type RuleSet = Message<"turnwright.types.v1.RuleSet"> & {
   rules: Rule[];
 
   /**
-   * As Rule.lifts, of the person for whom the run's active loop works.
+   * The person for whom the run's active loop works. Empty: nobody, or not known.
    *
-   * @generated from field: turnwright.types.v1.RuleLevel lifts = 3;
+   * @generated from field: string principal = 3;
+   */
+  principal: string;
+
+  /**
+   * As Rule.lifts, of that person: what its `yolo` lifts.
+   *
+   * @generated from field: turnwright.types.v1.RuleLevel lifts = 4;
    */
   lifts: RuleLevel;
 };

@@ -688,7 +688,10 @@ export enum DecisionScope {
   ONCE = 1,
 
   /**
-   * Also for all later effects of the same tools in this run: see RunSettings.tool_rules.
+   * Also for later effects of the same kind in this run: it sets rules of the run (RuleService), which needs COMMAND. A kind
+   * is a command with its subcommand where its program has some, else exactly the command; the folder of a file; the host of an
+   * address; or the tool, if it says nothing of what it does. To approve fails with INVALID_ARGUMENT, reason INVALID_FIELD, for
+   * a command line that no rule allows.
    *
    * @generated from enum value: DECISION_SCOPE_RUN = 2;
    */

@@ -266,33 +266,6 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
 export declare const LoopSettingsSchema: GenMessage<LoopSettings>;
 
 /**
- * Decisions on the effects of tools that hold for a whole run. A fork begins without them.
- *
- * @generated from message turnwright.types.v1.ToolRules
- */
-export declare type ToolRules = Message<"turnwright.types.v1.ToolRules"> & {
-  /**
-   * Names of tools whose effects are accepted without asking.
-   *
-   * @generated from field: repeated string approved = 1;
-   */
-  approved: string[];
-
-  /**
-   * Names of tools whose effects are refused without asking; the model reads that.
-   *
-   * @generated from field: repeated string rejected = 2;
-   */
-  rejected: string[];
-};
-
-/**
- * Describes the message turnwright.types.v1.ToolRules.
- * Use `create(ToolRulesSchema)` to create a new message.
- */
-export declare const ToolRulesSchema: GenMessage<ToolRules>;
-
-/**
  * The settings that all loops of a run share. Given when the run is created; ConfigureRun changes them.
  *
  * @generated from message turnwright.types.v1.RunSettings
@@ -347,13 +320,6 @@ export declare type RunSettings = Message<"turnwright.types.v1.RunSettings"> & {
    * @generated from field: turnwright.types.v1.CallStyle calls = 7;
    */
   calls: CallStyle;
-
-  /**
-   * Decisions that hold for the whole run. Absent: none.
-   *
-   * @generated from field: optional turnwright.types.v1.ToolRules tool_rules = 8;
-   */
-  toolRules?: ToolRules | undefined;
 
   /**
    * What a person calls the run: one line of at most 200 characters, without control characters. Empty: as Run.title says. A
@@ -428,14 +394,6 @@ export declare type RunSettingsPatch = Message<"turnwright.types.v1.RunSettingsP
    * @generated from field: optional turnwright.types.v1.CallStyle calls = 7;
    */
   calls?: CallStyle | undefined;
-
-  /**
-   * Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no more from
-   * the next effect on.
-   *
-   * @generated from field: optional turnwright.types.v1.ToolRules tool_rules = 8;
-   */
-  toolRules?: ToolRules | undefined;
 
   /**
    * What a person calls the run: one line of at most 200 characters, without control characters; empty: as Run.title says.

@@ -1,0 +1,33 @@
+"""What approval rules are held against, as records of commands have it."""
+
+from __future__ import annotations
+
+from msgspec import DecodeError, json
+from turnwright.types.v1.command_record_pb2 import CommandRecord, Effect
+from turnwright_values.types import Mode
+
+from turnwright_core.rules import IntendedEffect
+
+
+def intended_effect(record: CommandRecord, principal: str = "", mode: Mode = Mode.UNSPECIFIED) -> IntendedEffect:
+    """The effect that a record holds, for a person and in a mode."""
+    stage = record.WhichOneof("stage")
+    effect: Effect = getattr(record, stage).effect if stage else Effect()
+    line, places = None, tuple[str, ...]()
+    match effect.WhichOneof("kind"):
+        case "command":
+            line = effect.command.command
+        case "files":
+            places = tuple([edit.path for edit in effect.files.edits])
+        case "call":
+            places = _address_in(effect.call.data_json)
+    return IntendedEffect(record.tool, line, places, principal, mode)
+
+
+def _address_in(data: str) -> tuple[str, ...]:
+    try:
+        found = json.decode(data)
+    except DecodeError:
+        return ()
+    address = found.get("address") if isinstance(found, dict) else None
+    return (address,) if isinstance(address, str) and address else ()

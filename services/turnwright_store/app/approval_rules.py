@@ -1,0 +1,155 @@
+"""Approval rules: setting them, and what they say in the transaction of an effect. Source: docs/adr/0067."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+from sqlalchemy import Connection
+from turnwright.types.v1 import command_record_pb2
+from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.types import Mode, Rule, RuleLevel, RuleSet, RuleVerdict
+
+from turnwright_core.checks import check_chars, check_count, invalid
+from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.rules import RULES_MAX, RuleDecision, TargetError, check_target, decide, rule_words, targets_like
+from turnwright_core.turn_settings import ruling_of
+from turnwright_core.wire.rules import intended_effect
+from turnwright_kit.identity.caller import Caller
+from turnwright_store.domain.askers import Asker, asker_json, asker_of
+from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import approval_rules as rows
+from turnwright_store.sql.approval_rules import RuleRow
+from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.runs import RunRow, get_run
+
+_LEVELS: Final = {RuleLevel.DEPLOYMENT: "deployment", RuleLevel.PROJECT: "project", RuleLevel.RUN: "run"}
+
+
+def set_rule(tx: Transaction, caller: Caller, address: RunRef, rule: Rule) -> Rule:
+    """Set a rule of a project, or of a run if one is named. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
+    project_id, run_id = _place(tx.connection, address)
+    _check(rule)
+    made = Rule(0, RuleLevel.RUN if run_id else RuleLevel.PROJECT, rule.verdict, rule.tool, rule.target, rule.principal)
+    made = replace(made, mode=rule.mode, network=rule.network, create_ms=tx.now_ms)
+    by = asker_json(caller)
+    number = rows.add_rule(tx.connection, project_id, run_id, RuleRow(made, by))
+    check_count("rules", rows.count_rules(tx.connection, project_id, run_id), RULES_MAX)
+    return _shown(RuleRow(replace(made, id=number), by))
+
+
+def _check(rule: Rule) -> None:
+    if rule.verdict is RuleVerdict.UNSPECIFIED:
+        raise invalid("rule.verdict", "rule.verdict is required: allow, ask or deny.")
+    for field, name in (("rule.tool", rule.tool), ("rule.principal", rule.principal)):
+        check_chars(field, name, NAME_CHARS_MAX)
+        if name and not (name.isprintable() and " " not in name):
+            raise invalid(field, f"{field} is a name, without blanks; it is {name!r}.")
+    if rule.network and rule.verdict is not RuleVerdict.ALLOW:
+        raise invalid("rule.network", "rule.network is for a rule that allows.")
+    try:
+        check_target(rule.tool, rule.target)
+    except TargetError as error:
+        raise invalid("rule.target", f"rule.target cannot be used: {error}.") from None
+
+
+def delete_rule(tx: Transaction, address: RunRef, number: int) -> Rule:
+    """Remove a rule; returns it. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
+    removed = rows.remove_rule(tx.connection, *_place(tx.connection, address), number)
+    if removed is None:
+        where = address.run or address.project
+        raise fault(Reason.ENTRY_NOT_FOUND, f"{where} has no rule {number}: list them.", path=str(number))
+    return removed.rule
+
+
+def _place(connection: Connection, address: RunRef) -> tuple[int, int]:
+    """The keys of a project, and of a run if one is named. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    if not address.run:
+        return get_project(connection, address.project).id, 0
+    run = get_run(connection, address.project, address.run)
+    return run.project_id, run.id
+
+
+def list_rules(connection: Connection, rules: StoreRules, address: RunRef) -> RuleSet:
+    """The rules that hold in a project, or in a run if one is named. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
+    if not address.run:
+        found = rows.list_rules(connection, get_project(connection, address.project).id)
+        return RuleSet(rules=(*rules.approval_rules, *map(_shown, found)))
+    return rules_in(connection, rules, get_run(connection, address.project, address.run)) or RuleSet()
+
+
+def rules_in(connection: Connection, rules: StoreRules, run: RunRow, known: str | None = None) -> RuleSet | None:
+    """The rules that hold in a run; None if there is none, or if `known` is their version."""
+    if not (rules.approval_rules or run.rule_changes):
+        return None if known in (None, "") else RuleSet()
+    version = f"{rules.approval_version}.{run.rule_changes}"
+    if version == known:
+        return None
+    found = rows.list_rules(connection, run.project_id, run.id) if run.rule_changes else ()
+    return RuleSet(version, (*rules.approval_rules, *map(_shown, found)), lifts=RuleLevel.RUN)
+
+
+def _shown(row: RuleRow) -> Rule:
+    author = asker_of(row.by)
+    lifts = _lifts(author) if author and row.rule.verdict is RuleVerdict.ALLOW else RuleLevel.UNSPECIFIED
+    return replace(row.rule, by=author.name if author else "", lifts=lifts)
+
+
+def _lifts(author: Asker) -> RuleLevel:
+    """The highest level at which somebody may write rules now."""
+    return RuleLevel.DEPLOYMENT if author.root else RuleLevel.RUN
+
+
+def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, record: bytes) -> None:
+    """Refuse an effect on which nobody has decided, unless the run allows such effects without asking.
+
+    What a client has called itself is refused if a rule denies it. Raises GRANT_WITHDRAWN, RULE_DENIED.
+    """
+    message = CommandRecord.FromString(record)
+    held = rules_in(tx.connection, rules, run)
+    if message.dispatched.permission == command_record_pb2.PERMISSION_CALLER:
+        intended = intended_effect(message, message.call.principal, Mode.ACT)
+        return _check_not_denied(decide(held.rules, intended)) if held else None
+    if not (run.active and ruling_of(run.run, held, message, tool).verdict is RuleVerdict.ALLOW):
+        text = f"{run.alias} does not accept such effects of {tool} without asking any more: propose this one."
+        raise fault(Reason.GRANT_WITHDRAWN, text, run=run.alias, tool=tool)
+    return None
+
+
+def check_acceptable(
+    tx: Transaction, rules: StoreRules, run: RunRow, record: bytes, contents: Mapping[str, str]
+) -> None:
+    """Refuse to accept an effect that a rule denies, as proposed or with another command. Raises RULE_DENIED."""
+    if held := rules_in(tx.connection, rules, run):
+        message = CommandRecord.FromString(record)
+        if message.proposed.effect.HasField("command") and "" in contents:
+            message.proposed.effect.command.command = contents[""]
+        _check_not_denied(ruling_of(run.run, held, message).decision)
+
+
+def _check_not_denied(decision: RuleDecision) -> None:
+    rule = decision.rule
+    if rule and decision.verdict is RuleVerdict.DENY:
+        level = _LEVELS[rule.level]
+        message = f"A rule of the {level} denies this ({rule_words(rule)}): who may write rules there can change it."
+        raise fault(Reason.RULE_DENIED, message, rule=rule.id, level=level)
+
+
+def set_rules_like(
+    tx: Transaction, caller: Caller, address: RunRef, records: Mapping[str, CommandRecord], verdict: RuleVerdict
+) -> None:
+    """Apply a decision on effects to later ones of their kind in the run. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
+    made = list[str]()
+    for path, record in records.items():
+        targets = targets_like(intended_effect(record))
+        if targets is None and verdict is RuleVerdict.ALLOW:
+            text = f"No rule allows effects like {path}, because what it runs is not read for certain: approve it once."
+            raise invalid("scope", text)
+        for target in targets or ():
+            rule = set_rule(tx, caller, address, Rule(verdict=verdict, tool=record.tool, target=target))
+            made.append(rule_words(rule))
+    tx.detail["rules"] = made

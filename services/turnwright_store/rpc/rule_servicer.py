@@ -1,0 +1,39 @@
+"""Rpcs of RuleService."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+from turnwright.rules.v1 import rule_service_pb2 as pb
+from turnwright.rules.v1 import rule_service_pb2_grpc
+from turnwright.types.v1 import rule_pb2
+from turnwright_values.types import Rule, RuleSet
+
+from turnwright_core.rules import rule_words
+from turnwright_core.wire.codec import codec
+from turnwright_kit.identity.caller import Caller
+from turnwright_store.app import approval_rules
+from turnwright_store.ports import Transaction
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, project_locks, query
+
+_rule_to_pb, _rule_from_pb = codec(Rule, rule_pb2.Rule)
+_rules_to_pb = codec(RuleSet, rule_pb2.RuleSet)[0]
+
+
+class RuleServicer(Calls, rule_service_pb2_grpc.RuleServiceServicer):
+    """Serves turnwright.rules.v1.RuleService."""
+
+    @mutation(locks=project_locks)
+    def SetRule(self, request: pb.SetRuleRequest, tx: Transaction, caller: Caller) -> Fields:
+        done = approval_rules.set_rule(tx, caller, address_of(request), _rule_from_pb(request.rule))
+        tx.detail["rule"] = rule_words(done)
+        return {"rule": _rule_to_pb(done)}
+
+    @mutation(locks=project_locks)
+    def DeleteRule(self, request: pb.DeleteRuleRequest, tx: Transaction, _caller: Caller) -> Fields:
+        tx.detail["rule"] = rule_words(approval_rules.delete_rule(tx, address_of(request), request.id))
+        return {}
+
+    @query
+    def ListRules(self, request: pb.ListRulesRequest, connection: Connection) -> Fields:
+        found = approval_rules.list_rules(connection, self._rules, address_of(request))
+        return {"set": _rules_to_pb(found)}

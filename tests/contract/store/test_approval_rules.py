@@ -1,0 +1,208 @@
+"""Approval rules: who has which, and what they say in the transaction of an effect."""
+
+import asyncio
+
+import pytest
+from turnwright.types.v1 import command_record_pb2, rule_pb2
+from turnwright.types.v1.rule_pb2 import (
+    RULE_LEVEL_DEPLOYMENT,
+    RULE_LEVEL_PROJECT,
+    RULE_LEVEL_RUN,
+    RULE_VERDICT_ALLOW,
+    RULE_VERDICT_ASK,
+    RULE_VERDICT_DENY,
+)
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier
+
+from contract.store.harness import PROPOSED, new_run, next_turn, set_, working_run
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.entries import write_to_pb
+
+pytestmark = pytest.mark.asyncio
+
+ALLOW, ASK, DENY = RULE_VERDICT_ALLOW, RULE_VERDICT_ASK, RULE_VERDICT_DENY
+
+
+async def set_rule(client, project, verdict, target="", run="", tool="sh", **more):
+    rule = rule_pb2.Rule(verdict=verdict, tool=tool, target=target, **more)
+    return (await client.call("SetRule", project=project, run=run, rule=rule)).rule
+
+
+async def rules_of(client, project, run=""):
+    found = (await client.call("ListRules", project=project, run=run)).set.rules
+    return [(rule.level, rule.verdict, rule.target) for rule in found]
+
+
+async def test_rules_are_listed_by_level_in_their_order_and_one_for_the_same_is_replaced(client, project) -> None:
+    for alias in ("r1", "r2"):
+        await new_run(client, project, alias)
+    first = await set_rule(client, project, ALLOW, "git *")
+    await set_rule(client, project, DENY, "git push *")
+    await set_rule(client, project, ASK, "ls", run="r1")
+    await set_rule(client, project, ALLOW, "cat *", run="r2")
+    assert first.id
+    assert (first.by, first.level, first.lifts) == ("operator", RULE_LEVEL_PROJECT, RULE_LEVEL_DEPLOYMENT)
+    assert first.HasField("create_time")
+    own = [(RULE_LEVEL_PROJECT, ALLOW, "git *"), (RULE_LEVEL_PROJECT, DENY, "git push *")]
+    assert await rules_of(client, project) == own
+    assert await rules_of(client, project, "r1") == [*own, (RULE_LEVEL_RUN, ASK, "ls")]
+    await set_rule(client, project, DENY, "git *")
+    await set_rule(client, project, DENY, "git *", principal="ann")
+    assert await rules_of(client, project) == [own[1], *[(RULE_LEVEL_PROJECT, DENY, "git *")] * 2]
+    last = await set_rule(client, project, ALLOW, "x")
+    await client.call("DeleteRule", project=project, id=last.id)
+    assert len(await rules_of(client, project)) == 3
+    for where in ({}, {"run": "r1"}):
+        with pytest.raises(TurnwrightError) as missing:
+            await client.call("DeleteRule", project=project, id=last.id, **where)
+        assert missing.value.reason is Reason.ENTRY_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ({}, "rule.verdict"),
+        ({"verdict": ALLOW, "tool": "sh", "target": "git push > x"}, "rule.target"),
+        ({"verdict": ALLOW, "tool": "sh", "target": "$x"}, "rule.target"),
+        ({"verdict": ALLOW, "tool": "set", "target": "../x"}, "rule.target"),
+        ({"verdict": ALLOW, "target": "x" * 513}, "rule.target"),
+        ({"verdict": ALLOW, "target": "a\0b"}, "rule.target"),
+        ({"verdict": ALLOW, "tool": "x" * 129}, "rule.tool"),
+        ({"verdict": ALLOW, "tool": "a\nb"}, "rule.tool"),
+        ({"verdict": ALLOW, "principal": " "}, "rule.principal"),
+        ({"verdict": DENY, "network": True}, "rule.network"),
+    ],
+)
+async def test_a_rule_that_cannot_be_kept_is_refused_with_its_field(client, project, rule, field) -> None:
+    with pytest.raises(TurnwrightError) as refused:
+        await client.call("SetRule", project=project, rule=rule)
+    assert (refused.value.metadata["field"], await rules_of(client, project)) == (field, [])
+
+
+async def test_the_project_and_the_run_of_a_rule_must_exist(client, project) -> None:
+    for where, reason in (({"project": "other"}, Reason.PROJECT_NOT_FOUND), ({"run": "x"}, Reason.RUN_NOT_FOUND)):
+        with pytest.raises(TurnwrightError) as unknown:
+            await set_rule(client, **{"project": project, "verdict": ALLOW, **where})
+        assert unknown.value.reason is reason
+
+
+def mark(line, name="x", permission=command_record_pb2.PERMISSION_RULE):
+    """The mark of a command line on which nobody has decided."""
+    record = command_record_pb2.CommandRecord(tool="sh", ordinal=0)
+    record.dispatched.effect.command.command = line
+    record.dispatched.permission = permission
+    if permission == command_record_pb2.PERMISSION_CALLER:
+        record.call.principal = "ann"
+    change = SetEntry("", "{}", state=State.RECORDED, record=record.SerializeToString())
+    return write_to_pb(EntryWrite(f"log://turn_1/sh/{name}", change, Tier.SYSTEM, granted_tool="sh"))
+
+
+async def test_the_mark_of_an_effect_is_held_against_the_rules_of_that_moment(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    await run.begin()
+    told = []
+    for number, (change, line) in enumerate(
+        [
+            (None, "git log"),
+            (("git *", ALLOW, "r1"), "git log"),
+            (None, "git log > x"),
+            (None, "ls"),
+            (("git push *", ASK, ""), "git push"),
+            (None, "git log"),
+            (("git *", DENY, ""), "git log"),
+        ]
+    ):
+        if change:
+            await set_rule(client, project, change[1], change[0], run=change[2])
+        try:
+            await run.write(mark(line, str(number)))
+            told.append("")
+        except TurnwrightError as error:
+            told.append(error.reason.name)
+    refused = Reason.GRANT_WITHDRAWN.name
+    # The author of the rule of the run may write rules of the project, too, so it lifts the ask.
+    assert told == [refused, "", refused, refused, "", "", refused]
+
+
+async def test_yolo_is_an_allow_that_every_deny_and_an_ask_of_the_project_beat(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    await client.call("ConfigureRun", **run.address, patch={"yolo": True})
+    await run.begin()
+    await set_rule(client, project, DENY, "rm *")
+    await set_rule(client, project, ASK, "git *")
+    for line in ("git log", "rm x", "echo $(rm x)"):
+        with pytest.raises(TurnwrightError) as refused:
+            await run.write(mark(line))
+        assert refused.value.reason is Reason.GRANT_WITHDRAWN
+    await run.write(mark("ls > x"))
+
+
+async def test_what_a_client_calls_itself_is_refused_by_a_deny_alone(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    await run.begin()
+    called = command_record_pb2.PERMISSION_CALLER
+    await set_rule(client, project, ASK)
+    await run.write(mark("git log", "a", called))
+    await set_rule(client, project, DENY, "git *", principal="ann")
+    with pytest.raises(TurnwrightError) as denied:
+        await run.write(mark("git log", "b", called))
+    assert (denied.value.reason, denied.value.metadata["level"]) == (Reason.RULE_DENIED, "project")
+    assert "deny sh: git *" in denied.value.message
+
+
+async def test_nobody_accepts_what_a_rule_denies_as_proposed_or_edited(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    record = command_record_pb2.CommandRecord(tool="sh", ordinal=0)
+    record.proposed.effect.command.command = "ls"
+    path = "log://turn_1/sh/ls"
+    await run.write(set_(path, "", state=PROPOSED, record=record.SerializeToString(), writer=Tier.SYSTEM))
+    await set_rule(client, project, DENY, "rm *")
+    denied = {"accept": {"contents": [{"path": "", "content": "rm -rf ."}]}}
+    with pytest.raises(TurnwrightError) as refused:
+        await client.call("ResolveProposal", **run.address, path=path, **denied)
+    assert refused.value.reason is Reason.RULE_DENIED
+    rule = await set_rule(client, project, DENY, "ls *")
+    with pytest.raises(TurnwrightError) as again:
+        await client.call("ResolveProposal", **run.address, path=path, accept={})
+    assert (again.value.reason, again.value.metadata["rule"]) == (Reason.RULE_DENIED, str(rule.id))
+    await client.call("DeleteRule", project=project, id=rule.id)
+    await client.call("ResolveProposal", **run.address, path=path, accept={})
+
+
+async def test_an_owner_gets_the_rules_with_its_claim_and_where_they_have_changed(client, project) -> None:
+    run = await new_run(client, project, "r1")
+    await run.enqueue()
+    assert not (await run.claim()).HasField("rules")
+    await set_rule(client, project, ALLOW, "git *")
+    opened = await run.begin()
+    assert [rule.target for rule in opened.rules.rules] == ["git *"]
+    version = opened.rules.version
+    assert (await run.claim()).rules.version == version
+
+    async def after(known):
+        number = (await run.get()).turn
+        return await client.call(
+            "EndTurn", **run.address, epoch=run.epoch, turn=number, result={}, next=next_turn(), rules_version=known
+        )
+
+    assert not (await after(version)).HasField("rules")
+    rule = await set_rule(client, project, DENY, "rm *", run="r1")
+    assert [rule.target for rule in (await after(version)).rules.rules] == ["git *", "rm *"]
+    await client.call("DeleteRule", **run.address, id=rule.id)
+    assert [rule.target for rule in (await after(version)).rules.rules] == ["git *"]
+
+
+async def test_a_fork_begins_without_the_rules_of_its_run_and_a_removed_run_leaves_none(client, project) -> None:
+    run = await new_run(client, project, "r1")
+    await set_rule(client, project, ALLOW, "git *", run="r1")
+    await client.call("ForkRun", project=project, run="r1", new_run="r2")
+    assert await rules_of(client, project, "r2") == []
+    await client.call("DeleteRun", **run.address)
+    await new_run(client, project, "r1")
+    assert await rules_of(client, project, "r1") == []
+
+
+async def test_rules_that_are_set_at_once_are_all_kept(client, project) -> None:
+    await asyncio.gather(*(set_rule(client, project, ALLOW, f"a{n}") for n in range(8)))
+    assert sorted(target for _, _, target in await rules_of(client, project)) == [f"a{n}" for n in range(8)]
