@@ -671,6 +671,9 @@ class Loop(Struct, frozen=True):
     """Revision of the run's scope at which this row was written."""
     command_id: str = ""
     """Id of the command of a session that has added it; empty for a task that was given by another call."""
+    by: str = ""
+    """Name of whoever asked for it, or set the schedule that did. Set by the store. Empty: not known, as in
+    documents, and then its commands are nobody's that may use the network."""
 
 
 class ForkOrigin(Struct, frozen=True):

@@ -119,6 +119,12 @@ class CommandRecord(Struct, frozen=True):
             return Stage.RECORDED
         return Stage.ACCEPTED if self.interrupted is None else Stage.ANSWERED
 
+    def person(self, asked_by: str) -> str:
+        """The person behind its effect: who called it, or decided on it, else whom its loop is for."""
+        if self.call is not None:
+            return self.call.principal
+        return asked_by if self.decision is None else self.decision.principal
+
     @property
     def rejection(self) -> Decision | None:
         """The decision that prevented the effect. An expired proposal has one too."""

@@ -65,7 +65,8 @@ def confined(
     links: dict[str, str] = {}
     places = [(READ, path, path) for path in sandbox.seen(root)]
     for rights, path, source in (*places, *((changed, place.path, place.source) for place in shared)):
-        for part in _parts(source, hidden):
+        # What stands in the place of shared caches is in our home, and has nothing to hide.
+        for part in _parts(source, hidden) if path == source else (source,):
             rules.append((rights, part))
             seen = path + part.removeprefix(source)
             if path != home and is_within(path, home):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -36,6 +37,9 @@ from turnwright_kit.logs import get_logger
 
 SYNCS_MAX: Final = 64
 """Runs whose file state is cached in memory; that of others is read again."""
+
+CACHES_FOLDER: Final = "caches"
+"""In the home: what commands of others than its owner keep, for each directory of a project."""
 
 _log = get_logger("places")
 
@@ -115,7 +119,9 @@ class Placements:
         )
         workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, self._home)
         files = self._scanner(root, constraints)
-        return constraints, workspace, LocalShell(root, limits, self._environment, sandbox=self._sandbox, files=files)
+        caches = f"{self._home}/{CACHES_FOLDER}/{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
+        shell = LocalShell(root, limits, self._environment, sandbox=self._sandbox, caches=caches, files=files)
+        return constraints, workspace, shell
 
     def _scanner(self, root: str, constraints: Constraints, watch: FolderWatch | None = None) -> DiskScanner:
         settings = self._settings

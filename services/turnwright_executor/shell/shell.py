@@ -120,6 +120,9 @@ class LocalShell(Struct):
     sandbox: Sandbox = field(default_factory=Sandbox)
     ends_s: Callable[[], float] = _never
     """Until when commands may run, according to the lease: seconds of CLOCK_BOOTTIME, infinite without one."""
+    caches: str = ""
+    """Folder with the directories that commands of others than the home's owner write in the place of shared ones, such
+    as `~/.cache`: what one team's commands leave there, another's would run. Empty: they share them."""
     files: DiskScanner | None = None
     """Lists the project's files before and after a command, to report changed ones."""
 
@@ -139,20 +142,24 @@ class LocalShell(Struct):
         on_output: OnOutput,
         *,
         read_only: bool = False,
+        is_owners: bool = True,
         network: bool = True,
     ) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
         All processes are killed at the time limit or on cancellation; what they have written until then still arrives.
-        `read_only` prevents changes to the project, and without `network` there is none, if the sandbox can. Raises
-        OSError if nothing could be started, and whatever `on_output` raises.
+        `read_only` prevents changes to the project, and without `network` there is none, if the sandbox can. One that
+        is not the home owner's (`is_owners`) gets `caches`. Raises OSError if nothing could be started, and whatever
+        `on_output` raises.
         """
         before = None if read_only else await self._states()
         began = self.clock()
         outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
         with _pipes() as pipes:
             async with opened(pipes.take_reader(1)) as first, opened(pipes.take_reader(2)) as second:
-                process = self._start(command, pipes, read_only=read_only, network=network and not read_only)
+                caches = "" if is_owners else self.caches
+                network = network and not read_only
+                process = self._start(command, pipes, caches, read_only=read_only, network=network)
                 streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
                 pumps = [asyncio.create_task(stream.pump()) for stream in streams]
                 allowing = asyncio.create_task(self._extend_deadline(process))
@@ -220,9 +227,9 @@ class LocalShell(Struct):
         # 0 would mean no end at all.
         return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
 
-    def _start(self, command: str, pipes: _Pipes, *, read_only: bool, network: bool) -> CommandProcess:
-        argv = (SHELL, "-c", command)
-        confined = confining.confined(self.sandbox, argv, str(self.root), read_only=read_only, network=network)
+    def _start(self, command: str, pipes: _Pipes, caches: str, *, read_only: bool, network: bool) -> CommandProcess:
+        argv, root = (SHELL, "-c", command), str(self.root)
+        confined = confining.confined(self.sandbox, argv, root, read_only=read_only, network=network, caches=caches)
         kept = {name: value for name, value in self.environment.items() if name not in confined.without}
         environment = {**kept, **confined.environment}
         launch = Launch(self.root, environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))

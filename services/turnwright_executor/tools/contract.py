@@ -118,6 +118,10 @@ class Context(Struct, frozen=True):
 
     0: a client's command, which holds no lease.
     """
+    is_owners: bool = True
+    """Whether the person behind the command is the home's owner: who decided on it, else who asked for the loop."""
+    network: bool = True
+    """Whether what it runs may use the network: the owner's may, another's where a rule of the project allows it."""
     yolo: bool = False
     """Whether nobody reviews what the command does."""
     no_web: bool = False

@@ -131,11 +131,14 @@ class Shell(Protocol):
         on_output: Callable[[int, str], Awaitable[None]],
         *,
         read_only: bool = False,
+        is_owners: bool = True,
+        network: bool = True,
     ) -> CommandEnd:
         """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
 
         All its processes are killed at the time limit or on cancellation; output until then arrives before the call
-        ends. `read_only` prevents changes to the project, if that is supported.
+        ends. `read_only` prevents changes to the project, and without `network` there is none, if that is supported.
+        One that is not the home owner's (`is_owners`) shares no caches with other projects.
         """
 
 

@@ -108,7 +108,14 @@ async def _run(effect: CommandEffect, context: Context, output: CommandOutput, b
             context.not_started()
             raise
         running = asyncio.create_task(
-            context.shell.run(effect.command, effect.timeout_s, output.append, read_only=effect.read_only)
+            context.shell.run(
+                effect.command,
+                effect.timeout_s,
+                output.append,
+                read_only=effect.read_only,
+                is_owners=context.is_owners,
+                network=context.network,
+            )
         )
         tasks.append(running)
         if not context.epoch:

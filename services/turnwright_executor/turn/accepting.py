@@ -18,13 +18,16 @@ from turnwright_values.types import (
     CommandEffect,
     FileEdit,
     FileEffect,
+    Mode,
     QuestionEffect,
     RuleSet,
     Run,
 )
 
 from turnwright_core.limits import RECORD_BYTES_MAX
+from turnwright_core.rules import allows_network
 from turnwright_core.turn_settings import Ruling, ruling_of, yolo_of
+from turnwright_core.wire.rules import intended_effect
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
@@ -62,6 +65,14 @@ class Grants:
     def ruling(self, record: CommandRecord) -> Ruling:
         """What becomes of the effect of a record."""
         return ruling_of(self._run, self._rules, command_record_to_pb(record))
+
+    def allows_network(self, record: CommandRecord) -> bool:
+        """Whether rules let the command of a record use the network, whoever is behind it."""
+        if not self._rules:
+            return False
+        mode = self._run.loop.settings.mode if self._run.loop else Mode.UNSPECIFIED
+        intended = intended_effect(command_record_to_pb(record), self._rules.principal, mode)
+        return allows_network(self._rules.rules, intended)
 
     def turn_begun(self, run: Run | None, rules: RuleSet | None) -> None:
         """A turn has begun; the run and its rules as they are then, None where they are not known or the same."""

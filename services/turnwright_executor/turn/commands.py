@@ -15,7 +15,17 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.plans import PlanWriter
-from turnwright_values.types import Assembly, ClientToolEffect, FileEffect, Loop, Permission, RuleVerdict, State, Tier
+from turnwright_values.types import (
+    Assembly,
+    ClientToolEffect,
+    CommandEffect,
+    FileEffect,
+    Loop,
+    Permission,
+    RuleVerdict,
+    State,
+    Tier,
+)
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
@@ -38,6 +48,7 @@ from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels, last_result
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
+from turnwright_kit.identity.caller import OPERATOR
 from turnwright_kit.logs import get_logger
 
 # The plans of a run for its tools: written under the owner's fencing token, idempotent by key.
@@ -106,6 +117,8 @@ class DispatchScope(Struct, frozen=True):
     """What the run accepts without asking; None: a client called the command, which counts as its decision."""
     outside_results: dict[str, Done] = field(default_factory=dict)
     """Results of outside effects, by record, which the store may not have while it is unavailable."""
+    asked_by: str = ""
+    """Whom the turn's loop is for."""
     unstarted: set[str] = field(default_factory=set)
     """Keys of marks that this process made for outside effects that it has not started."""
 
@@ -414,14 +427,21 @@ class CommandSteps:
         """What a tool gets for one command."""
         key = record.key if record.effect_class is EffectClass.IDEMPOTENT else ""
         scope = self._scope
+        is_owners = record.person(scope.asked_by) == OPERATOR
         return replace(
             scope.context,
             record_path=record.path,
             key=key,
             not_started=noop if indeterminate.is_retried(record) else partial(scope.unstarted.add, record.key),
             stopped=partial(scope.outside_results.__setitem__, record.path),
+            is_owners=is_owners,
+            network=is_owners or self._allows_network(record),
             yolo=scope.grants is not None and scope.grants.is_yolo,
         )
+
+    def _allows_network(self, record: CommandRecord) -> bool:
+        grants = self._scope.grants
+        return grants is not None and isinstance(record.effect, CommandEffect) and grants.allows_network(record)
 
     def _effect_words(self, record: CommandRecord) -> str:
         """What is to be said of a command that failed, if its effect had begun outside of the store."""

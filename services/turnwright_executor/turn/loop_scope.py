@@ -191,6 +191,7 @@ class LoopScope:
             asks_indeterminate=services.settings.indeterminate == "ask",
             outside_results=self.unsaved.outside_results,
             unstarted=self.unsaved.unstarted,
+            asked_by=loop.by,
         )
         self.commands = CommandSteps(dispatch, state)
 

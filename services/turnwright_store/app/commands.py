@@ -20,7 +20,7 @@ from turnwright_store.app.leases import Claimant, with_lease
 from turnwright_store.app.ledger import begin_loop
 from turnwright_store.app.registry import add_run, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
-from turnwright_store.domain.askers import asker_json
+from turnwright_store.domain.askers import asker_json, asker_of
 from turnwright_store.domain.checks import (
     RUN_ALIAS,
     check_name,
@@ -87,7 +87,8 @@ def enqueue_loop(
     of_run = follows_run(settings) or not settings.model
     settings = queued_settings(replace(settings, model=model.alias), model_of_run=of_run)
     settled = _settle(tx, settings, before, owner.project.assembly or rules.assembly)
-    run, loop = _with_loop(tx, before, prompt, settled, command_id)
+    by = asker_of(asker) if asker else None
+    run, loop = _with_loop(tx, before, prompt, settled, command_id, by.name if by else caller.name)
     row, added = begin_loop(with_lease(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
     loop_rows.add_loop(tx.connection, run.id, added, asker or asker_json(caller))
     row = write_run(tx, row, WRITE_CLAIMED if claimant else WRITE)
@@ -143,13 +144,12 @@ def check_queue(tx: Transaction, run: RunRow, limit: int) -> None:
 
 
 def _with_loop(
-    tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings, command_id: str
+    tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings, command_id: str, by: str
 ) -> tuple[RunRow, Loop]:
     """The run with one more loop in its queue, and that loop (not stored yet)."""
     run = bump_revision(tx, run)
-    loop = Loop(
-        run.loops + 1, settings, prompt, QUEUED, create_ms=tx.now_ms, revision=run.revision_run, command_id=command_id
-    )
+    loop = Loop(run.loops + 1, settings, prompt, QUEUED, revision=run.revision_run, command_id=command_id, by=by)
+    loop = replace(loop, create_ms=tx.now_ms)
     shown = run.run.loop if run.loop_active else loop
     queued = replace(run.run, loop=shown, loops_queued=run.run.loops_queued + 1)
     return replace(run, loops=loop.sequence, run=queued), loop

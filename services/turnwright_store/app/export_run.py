@@ -211,7 +211,8 @@ def _interval_to_pb(one: SeenInterval, entry: Entry | None, content: int) -> ent
 
 
 def _loop_at(loop: Loop, revision: int) -> Loop:
-    """A loop as it was at a revision; one that has gone on since was under way."""
+    """A loop as it was at a revision, and nobody's; one that has gone on since was under way."""
+    loop = replace(loop, by="")
     if loop.revision <= revision:
         return loop
     return replace(loop, status=RUNNING, reason="", summary="", end_ms=0, revision=revision)

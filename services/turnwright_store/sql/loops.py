@@ -14,6 +14,7 @@ from turnwright_values.types import Budget, Loop, LoopSettings, Mode, Usage
 
 from turnwright_core.converters import converter
 from turnwright_core.runs import LOOP_OPEN, QUEUED
+from turnwright_store.domain.askers import asker_of
 from turnwright_store.domain.settings_patch import QueuedSettings
 from turnwright_store.sql.clauses import insertion, picked, rows_in_revisions, unanswered
 from turnwright_store.sql.keys import number_in
@@ -38,6 +39,7 @@ LOOP_COLUMNS: Final = (
     loops.c.end_ms,
     loops.c.revision,
     loops.c.command_id,
+    loops.c.by,
 )
 
 _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id"))
@@ -88,6 +90,12 @@ def _settings(text: str) -> LoopSettings:
     return _to_settings({**values, "mode": Mode[values["mode"].upper()]})
 
 
+@lru_cache(maxsize=256)
+def _name(by: str) -> str:
+    asker = asker_of(by)
+    return asker.name if asker else ""
+
+
 def settings_of(text: str) -> LoopSettings | None:
     """Settings as `settings_json` writes them; None where there are none."""
     return _settings(text) if text else None
@@ -107,8 +115,8 @@ def loop_of(row: Sequence[Any]) -> Loop | None:
     """The columns of a loop; None for the empty side of an outer join."""
     if row[0] is None:
         return None
-    sequence, settings, *columns = row
-    return Loop(*(sequence, _settings(settings), *columns[:6], Usage(*columns[6:-4]), *columns[-4:]))
+    sequence, settings, *columns, by = row
+    return Loop(*(sequence, _settings(settings), *columns[:6], Usage(*columns[6:-4]), *columns[-4:], _name(by)))
 
 
 def _loops(rows: Any) -> Iterator[Loop]:

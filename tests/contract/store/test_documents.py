@@ -203,6 +203,8 @@ async def test_what_was_exported_comes_in_as_it_was_and_goes_on(client, project)
         assert lines(without_ids(await exported(copy))) == lines(without_ids(parsed(text)))
         for rpc in ("ListMessages", "ListPlans", "ListLoops", "ListTurns"):
             wanted, found = [await client.call(rpc, **one.address) for one in (run, copy)]
+            for loop in wanted.loops if rpc == "ListLoops" else ():
+                loop.by = ""  # here nobody asked for it
             assert found == wanted
         assert (await copy.view()).bodies == (await run.view()).bodies
         for number in (1, 2):

@@ -21,6 +21,7 @@ from turnwright.executor.v1 import query_pb2
 from needs import needs
 from services import running
 from surroundings import CACHES
+from turnwright_executor.shell import landlock
 from turnwright_executor.shell.finding import SandboxMissingError, find_sandbox
 from turnwright_executor.shell.readable import git_paths_outside
 from turnwright_executor.shell.sandbox import Backend, Sandbox
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.asyncio
 
 PROGRAM = os.environ.get("TURNWRIGHT_TEST_BWRAP") or shutil.which("bwrap") or ""
 with_bubblewrap = needs("bubblewrap", "install it, or name it in TURNWRIGHT_TEST_BWRAP", there=PROGRAM)
+with_landlock = pytest.mark.skipif(bool(landlock.problem()), reason=f"no Landlock: {landlock.problem()}")
 LIMITS = ShellLimits(term_grace_s=2.0, close_grace_s=0.2)
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
@@ -375,6 +377,41 @@ async def test_env_needs_no_decision_where_it_can_change_nothing(tmp_path, monke
         assert record.outcome == "exit_1:500"
         assert (await services.entry("env://turn_2/cat_a.txt_1")).body == "here\n"
         assert not (services.files / "b.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "backend", [pytest.param("bubblewrap", marks=with_bubblewrap), pytest.param("landlock", marks=with_landlock)]
+)
+async def test_commands_of_others_share_no_caches_with_other_projects(place, user, backend):
+    """What one team leaves in a cache, another's build would run."""
+    shared = user / ".cache" / "tool"
+    shared.mkdir()
+    (shared / "kept").write_text("the owner's")
+    sandbox = await find_sandbox(backend, place / "home", ["~/.cache"])
+    (place / "other").mkdir()
+
+    async def said(root, command, **options):
+        texts = []
+
+        async def keep(_channel, text):
+            texts.append(text)
+
+        caches = str(place / "home" / "caches" / root)
+        shell = LocalShell(place / root, LIMITS, sandbox=sandbox, caches=caches)
+        await shell.run(command, 60.0, keep, **options)
+        return "".join(texts)
+
+    look = "cat ~/.cache/tool/kept 2>/dev/null || echo nothing"
+    leave = "mkdir -p ~/.cache/tool; echo poison > ~/.cache/tool/kept"
+    assert await said("project", look) == "the owner's"
+    assert await said("project", look, is_owners=False) == "nothing\n"
+    await said("project", leave, is_owners=False)
+    # It is there for the next command of the same project, and for nobody else.
+    assert await said("project", look, is_owners=False) == "poison\n"
+    assert await said("other", look, is_owners=False) == "nothing\n"
+    kept = f"{place}/home/caches/project{user}/.cache/tool/kept"
+    assert "poison" not in await said("other", f"cat {kept}; ls -R {place}/home", is_owners=False)
+    assert await said("other", look) == "the owner's"
 
 
 async def test_a_bubblewrap_that_does_not_work_is_not_used(tmp_path):

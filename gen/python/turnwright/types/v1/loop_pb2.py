@@ -27,7 +27,7 @@ from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/loop.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xe1\x02\n\x04Loop\x12\x10\n\x08sequence\x18\x01 \x01(\r\x12\x33\n\x08settings\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x0e\n\x06status\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07summary\x18\x06 \x01(\t\x12\x12\n\nfirst_turn\x18\x07 \x01(\r\x12\r\n\x05turns\x18\x08 \x01(\r\x12)\n\x05usage\x18\t \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x0c \x01(\x03\x12\x12\n\ncommand_id\x18\r \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/loop.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xed\x02\n\x04Loop\x12\x10\n\x08sequence\x18\x01 \x01(\r\x12\x33\n\x08settings\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x0e\n\x06status\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07summary\x18\x06 \x01(\t\x12\x12\n\nfirst_turn\x18\x07 \x01(\r\x12\r\n\x05turns\x18\x08 \x01(\r\x12)\n\x05usage\x18\t \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x0c \x01(\x03\x12\x12\n\ncommand_id\x18\r \x01(\t\x12\n\n\x02\x62y\x18\x0e \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,5 +36,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_LOOP']._serialized_start=158
-  _globals['_LOOP']._serialized_end=511
+  _globals['_LOOP']._serialized_end=523
 # @@protoc_insertion_point(module_scope)

@@ -38,6 +38,7 @@ class Loop(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     COMMAND_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """1-based position in the run's queue. Loops of a run are worked on in this order, one at a time."""
     prompt: _builtins.str
@@ -62,6 +63,10 @@ class Loop(_message.Message):
     """Revision of the run's scope at which this row was written."""
     command_id: _builtins.str
     """Id of the command of a session that has added it; empty for a task that was given by another call."""
+    by: _builtins.str
+    """Name of whoever asked for it, or set the schedule that did. Set by the store. Empty: not known,
+    as in documents, and then its commands are nobody's that may use the network.
+    """
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
         """The settings of the loop."""
@@ -94,10 +99,11 @@ class Loop(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
         command_id: _builtins.str = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "settings", b"settings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "create_time", b"create_time", "end_time", b"end_time", "first_turn", b"first_turn", "prompt", b"prompt", "reason", b"reason", "revision", b"revision", "sequence", b"sequence", "settings", b"settings", "status", b"status", "summary", b"summary", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "command_id", b"command_id", "create_time", b"create_time", "end_time", b"end_time", "first_turn", b"first_turn", "prompt", b"prompt", "reason", b"reason", "revision", b"revision", "sequence", b"sequence", "settings", b"settings", "status", b"status", "summary", b"summary", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -112,6 +112,14 @@ export declare type Loop = Message<"turnwright.types.v1.Loop"> & {
    * @generated from field: string command_id = 13;
    */
   commandId: string;
+
+  /**
+   * Name of whoever asked for it, or set the schedule that did. Set by the store. Empty: not known,
+   * as in documents, and then its commands are nobody's that may use the network.
+   *
+   * @generated from field: string by = 14;
+   */
+  by: string;
 };
 
 /**
