@@ -333,6 +333,51 @@ add_command(
 )
 add_command(schedules, "remove", "steering:remove_schedule", "Remove a schedule; what it has begun goes on.", RUN, _ID)
 
+# Administration.
+
+_DEPLOYMENT: Final = Option(["--deployment"], is_flag=True, help="Of the deployment, not of this project.")
+_METRIC: Final = Argument(
+    ["metric"], type=click.Choice(["tokens-day", "tokens-month", "cost-day", "cost-month"]), metavar="METRIC",
+    help="What it limits: tokens-day, tokens-month, cost-day or cost-month.",
+)  # fmt: skip
+_SUBJECT: Final = Option(
+    ["--of", "subject"], metavar="SUBJECT", default="",
+    help="Whose: user:NAME or group:NAME, with --deployment also project:NAME [all together]",
+)  # fmt: skip
+add_command(
+    app,
+    "audit",
+    "administration:show_audit",
+    "List who has changed what in the project, the latest first, with times in UTC.",
+    _DEPLOYMENT,
+    Option(["--refused"], is_flag=True, help="List calls that were refused instead."),
+    Option(["--since"], metavar="TIME", default="", help="Only of this time: such as 30m, 12h or 7d."),
+    Option(["--most"], type=AT_LEAST_0, default=100, metavar="N", help="At most so many; 0: all [100]"),
+)
+quota = add_group(
+    app,
+    "quota",
+    "Manage what models may take in a day or a month; without a command, list it.",
+    _DEPLOYMENT,
+    *COMMON,
+    work="administration:list_quotas",
+)
+add_command(quota, "list", "administration:list_quotas", "List the quotas, as without a command.", _DEPLOYMENT)
+add_command(
+    quota,
+    "set",
+    "administration:set_quota",
+    "Set a quota, or its limit. Loops end before a call of a model for which it has no room.",
+    _METRIC,
+    Argument(["limit"], type=click.FloatRange(0, 1e12), metavar="LIMIT", help="Tokens, or US dollars."),
+    _SUBJECT,
+    _DEPLOYMENT,
+)
+add_command(
+    quota, "remove", "administration:remove_quota", "Remove a quota, with what it knows of what was used.",
+    _METRIC, _SUBJECT, _DEPLOYMENT,
+)  # fmt: skip
+
 # Models.
 
 _ALIAS: Final = Argument(

@@ -29,6 +29,7 @@ from turnwright.types.v1 import (
 )
 from turnwright_values.types import Tier
 
+from turnwright_client.administration import AdministrationCalls
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
 from turnwright_client.grants import GrantCalls
 from turnwright_client.queries import QueryCalls
@@ -161,7 +162,7 @@ class QueuedLoop(Struct, frozen=True):
     """The run as it was when the task was queued."""
 
 
-class Client(ControlCalls, GrantCalls, QueryCalls, SessionCalls):
+class Client(AdministrationCalls, ControlCalls, GrantCalls, QueryCalls, SessionCalls):
     """A client of an executor.
 
     Every method raises TurnwrightError; unary calls end within the timeout given at connect.

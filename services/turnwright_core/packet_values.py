@@ -29,7 +29,11 @@ class TurnPacket(Struct, frozen=True, dict=True):
     note: str = ""
     """A note of its owner, opaque to the store."""
     again: bool = False
-    """Only count another call with the stored packet; everything else is empty."""
+    """Only count another call with the stored packet; everything but what it reserves is empty."""
+    reserve_tokens: int = 0
+    """Tokens that the call may take."""
+    reserve_cost_usd: float = 0.0
+    """What these may cost, in US dollars; 0: not known."""
 
     @cached_property
     def texts(self) -> list[str]:

@@ -126,6 +126,8 @@ class StoreSettings(Settings):
     """Seconds between two looks for streamed bodies to compact."""
     schemes_refresh_s: float = 2.0
     """Seconds between two looks for schemes that other replicas registered."""
+    quotas_refresh_s: float = 2.0
+    """Seconds between two looks whether there are quotas."""
     search_index_s: float = 1.0
     """Seconds between two steps of the search index."""
     purge_after_s: float = 60.0

@@ -26,6 +26,7 @@ from turnwright_store.app.leases import release_all, unclaimable_loops
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.open_store import check_identity, open_store, rules_of
 from turnwright_store.app.proposals import proposal_expiry
+from turnwright_store.app.quotas import quotas_refresh
 from turnwright_store.app.retention import retention
 from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
@@ -145,6 +146,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         idempotency_cleanup(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
         schemes_refresh(store.database, store, settings.schemes_refresh_s),
+        quotas_refresh(store.database, store, settings.quotas_refresh_s),
         indexing(store.database, settings.search_index_s),
         unclaimable_loops(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
         orphaned_streams(store.database, lambda: store.rules, _ms(settings.stream_grace_s)),

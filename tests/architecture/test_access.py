@@ -39,14 +39,11 @@ ASKED = {
     "manage": """
         DeleteRun DeleteSchedule RenameRun SetFileConstraints SetSchedule
     """,
-    "admin": """
-        ListAudit
-    """,
     "read in project_or_deployment": """
-        ListGrants
+        ListGrants ListQuotas
     """,
     "admin in project_or_deployment": """
-        DeleteGrant SetGrant
+        DeleteGrant DeleteQuota ListAudit SetGrant SetQuota
     """,
     "admin in deployment": """
         DeleteModel SetModel SetScheme

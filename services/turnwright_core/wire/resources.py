@@ -41,7 +41,7 @@ class Resource(Struct, frozen=True):
 
 
 _FOR_CLIENTS: Final = (
-    "audit", "document", "entry", "grant", "model", "plan", "project", "proposal", "rule", "run", "schedule",
+    "audit", "document", "entry", "grant", "model", "plan", "project", "proposal", "quota", "rule", "run", "schedule",
     "session", "stream", "token", "turn",
 )  # fmt: skip
 FOR_CLIENTS: Final = tuple(map(Resource, _FOR_CLIENTS))

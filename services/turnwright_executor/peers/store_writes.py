@@ -148,14 +148,21 @@ class StoreWrites:
         return replace(done, paths=(*before, *done.paths))
 
     async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, view_filter: ViewFilter
+        self,
+        address: RunAddress,
+        epoch: int,
+        turn: int,
+        packet: Packet,
+        base_turn: int,
+        view_filter: ViewFilter,
+        reserved: tuple[int, float],
     ) -> WriteEntriesResponse:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
         request = WriteEntriesRequest(
             project=address.project,
             run=address.run,
             epoch=epoch,
-            packet=turn_packet(turn, packet, base_turn),
+            packet=_reserving(turn_packet(turn, packet, base_turn), reserved),
             view_filter=view_filter,
         )
         done: WriteEntriesResponse
@@ -165,11 +172,11 @@ class StoreWrites:
             if error.reason is not Reason.PACKET_BASE_MISSING:
                 raise
             # Effects that were written before are the same again.
-            return await self.write_packet(address, epoch, turn, packet, 0, view_filter)
+            return await self.write_packet(address, epoch, turn, packet, 0, view_filter, reserved)
         return done
 
-    async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
-        again = TurnPacket(turn, (), again=True)
+    async def call_again(self, address: RunAddress, epoch: int, turn: int, reserved: tuple[int, float]) -> None:
+        again = _reserving(TurnPacket(turn, (), again=True), reserved)
         call = WriteEntriesRequest(project=address.project, run=address.run, epoch=epoch, writes=(), packet=again)
         await self._call(self._by_value.WriteEntries, call)
 
@@ -207,3 +214,9 @@ class StoreWrites:
         request = ledger_pb2.WriteTitleRequest(project=address.project, run=address.run, call=title_call_to_pb(call))
         answer = await self._call(self.stub.WriteTitle, request)
         return model_from_pb(answer.model) if answer.HasField("model") else None
+
+
+def _reserving(packet: TurnPacket, reserved: tuple[int, float]) -> TurnPacket:
+    """The packet of a call that may take so many tokens, and cost so much."""
+    tokens, cost_usd = reserved
+    return replace(packet, reserve_tokens=tokens, reserve_cost_usd=cost_usd)

@@ -99,16 +99,27 @@ class Ledger(Protocol):
         """
 
     async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, view_filter: ViewFilter
+        self,
+        address: RunAddress,
+        epoch: int,
+        turn: int,
+        packet: Packet,
+        base_turn: int,
+        view_filter: ViewFilter,
+        reserved: tuple[int, float],
     ) -> WriteEntriesResponse:
         """Commit the effects of an assembly and the packet before it is sent.
 
         The packet is stored as a delta of the one of turn `base_turn`; 0: whole. `view_filter` asks what the
-        effects change in the view.
+        effects change in the view. `reserved`: the tokens that the call may take, and what they may cost, in US
+        dollars. Raises QUOTA_EXCEEDED.
         """
 
-    async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
-        """Count another model call with the stored packet of the open turn, which is about to be made."""
+    async def call_again(self, address: RunAddress, epoch: int, turn: int, reserved: tuple[int, float]) -> None:
+        """Count another model call with the stored packet of the open turn, which is about to be made.
+
+        Raises QUOTA_EXCEEDED.
+        """
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
         """The stored packet of a turn; None if the turn did not come that far."""

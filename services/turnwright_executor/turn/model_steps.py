@@ -197,7 +197,7 @@ class ModelSteps:
             lost = scope.claim.turn_calls - draft.unmade_calls - draft.is_whole
             scope.spend_meter.reserve(stored.expected_tokens, max(0, lost))
             if not draft.is_whole:
-                await ledger.call_again(scope.address, epoch, number)
+                await ledger.call_again(scope.address, epoch, number, scope.spend_meter.reserved)
             if self._scope.open.is_compaction:
                 # What it replaces follows from the same entries again.
                 again = await self._assembled(stored.rate)
@@ -217,9 +217,8 @@ class ModelSteps:
             await self._overflow(state, packet)
             return
         scope.spend_meter.reserve(packet.expected_tokens)
-        ack = await ledger.write_packet(
-            scope.address, epoch, number, packet, base.turn if base else 0, scope.view_changes.kind
-        )
+        reserved, kind = scope.spend_meter.reserved, scope.view_changes.kind
+        ack = await ledger.write_packet(scope.address, epoch, number, packet, base.turn if base else 0, kind, reserved)
         scope.view_changes.begin(packet.report.cursor)
         scope.view_changes.add(ack.cursor, ack.view_change)
         open_turn.packet, self._stored_packet = packet, StoredPacket.of(number, packet)
@@ -355,7 +354,8 @@ class ModelSteps:
         """Account for a lost call that is about to be repeated. Raises BudgetError, TurnwrightError."""
         scope = self._scope
         scope.spend_meter.lose_call(scope.unsaved.draft)
-        await scope.services.ledger.call_again(scope.address, scope.claim.epoch, scope.open.turn.number)
+        number, reserved = scope.open.turn.number, scope.spend_meter.reserved
+        await scope.services.ledger.call_again(scope.address, scope.claim.epoch, number, reserved)
 
     async def record(self, state: TurnState) -> None:
         """Make the reply and its commands durable.

@@ -101,6 +101,11 @@ class SpendMeter:
         self._lose(lost_calls * self._call_tokens)
         self._afford_call()
 
+    @property
+    def reserved(self) -> tuple[int, float]:
+        """Tokens that the call may take, and what they may cost, in US dollars."""
+        return self._call_tokens, price_of(self._call_tokens, self._run.spent)
+
     def set_aside(self, tokens: int) -> float:
         """Take tokens for a call beside the turns; returns what they may cost, in US dollars. Raises BudgetError."""
         cost_usd = price_of(tokens, self._run.spent)

@@ -28,6 +28,7 @@ from turnwright_core.runs import (
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
+from turnwright_store.app import quotas
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.approval_rules import rules_in
 from turnwright_store.app.commit_delta import publish
@@ -202,6 +203,7 @@ def _close_turn(
         ended = turn_rows.end_turn(
             tx.connection, run.id, number, end.result, tx.now_ms, moment, is_read_back=is_read_back
         )
+        quotas.settle(tx, run, number, end.result)
         loop = replace(loop, turns=loop.turns + 1, usage=add_usage(loop.usage, end.result.usage))
         if window := end.result.reported_window:
             vendor_model = turn_rows.get_turn(tx.connection, run.id, number).request.vendor_model

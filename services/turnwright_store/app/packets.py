@@ -21,6 +21,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.wire.packets import role_to_pb
+from turnwright_store.app import quotas
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
     BLOCK_CHARS_MIN,
@@ -52,12 +53,14 @@ _READ_CHARS: Final = 1024 * 1024
 def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
     """Store a validated packet of the open turn; replaces an earlier one of the turn.
 
-    Raises PACKET_BASE_MISSING, TRANSITION_FORBIDDEN, and InvalidError for copies that the base does not have.
+    Raises PACKET_BASE_MISSING, TRANSITION_FORBIDDEN, QUOTA_EXCEEDED, and InvalidError for copies that the base does not
+    have.
     """
     if not packet.turn or packet.turn != run.turn_open:
         message = f"Turn {packet.turn} is not open; turn {run.turn_open} is (0: none)."
         raise transition_forbidden("packet", run.turn_open, packet.turn, message)
     connection = tx.connection
+    quotas.reserve(tx, run, packet.turn, packet.reserve_tokens, packet.reserve_cost_usd)
     if packet.again:
         if not rows.call_again(connection, run.id, packet.turn):
             message = f"Turn {packet.turn} has no packet that could be sent again."

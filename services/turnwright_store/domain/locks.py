@@ -30,6 +30,9 @@ AUDIT_LOCK: Final = "audit"
 POLICY_LOCK: Final = "policy"
 """Grants and tokens, rules and quotas: all that the policy consists of."""
 
+QUOTAS_LOCK: Final = "quotas"
+"""What is used and reserved of quotas; without it replicas would only wait for each other's rows, in any order."""
+
 NAMES_LOCK: Final = "names"
 """Deletion of old changes of the names of runs."""
 

@@ -66,6 +66,8 @@ class StoreBackend(Struct):
     opened: StoreRules | None = None
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""
+    quota_locks: frozenset[str] = frozenset()
+    """The lock for what calls reserve, while there are quotas as far as is known here."""
 
     @property
     def rules(self) -> StoreRules:
@@ -90,6 +92,10 @@ class Calls:
     @property
     def _rules(self) -> StoreRules:
         return self._service.rules
+
+    @property
+    def _quota_locks(self) -> frozenset[str]:
+        return self._service.quota_locks
 
     async def _once(
         self,

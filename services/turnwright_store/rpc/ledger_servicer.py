@@ -146,7 +146,7 @@ class LedgerRpcs(Calls):
         locks = write_locks(rules, call.project, call.run, paths_of(call.writes))
         if packet:
             check_packet(packet)
-            locks |= {packets_lock(call.project)}
+            locks |= {packets_lock(call.project), *self._quota_locks}
 
         durability = _durability_of(call.durability)
         if not call.request_id:
@@ -176,5 +176,5 @@ class LedgerRpcs(Calls):
         return await self._database.write(
             partial(ledger.end_turn, rules=rules, caller=caller, end=call),
             Durability.FULL if call.turn or call.loop_end else Durability.NORMAL,
-            write_locks(rules, call.project, call.run, paths_of(writes)),
+            write_locks(rules, call.project, call.run, paths_of(writes)) | self._quota_locks,
         )

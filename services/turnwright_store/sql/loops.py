@@ -47,6 +47,9 @@ _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
 _CHANGED: Final = rows_in_revisions(_OF_RUN, loops.c.revision, loops.c.sequence)
+_BY: Final = select(loops.c.by).where(
+    loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence")
+)
 _QUEUED: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(bindparam("page"))
 _BEGUN_BEFORE: Final = (
     select(loops.c.settings)
@@ -160,6 +163,11 @@ def first_prompts(connection: Connection, run_ids: Sequence[int]) -> dict[int, s
     if not run_ids:
         return {}
     return {int(row[0]): row[1] for row in connection.execute(_FIRST_PROMPTS, {"ids": list(run_ids)})}
+
+
+def asked_by(connection: Connection, run_id: int, sequence: int) -> str:
+    """Who asked for a loop, as it is stored."""
+    return str(connection.execute(_BY, {"run_id_is": run_id, "sequence": sequence}).scalar_one_or_none() or "")
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop, by: str) -> None:

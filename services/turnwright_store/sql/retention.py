@@ -40,6 +40,7 @@ from turnwright_store.sql.tables import (
     loops,
     packets,
     projects,
+    reservations,
     runs,
     schedules,
     scopes,
@@ -138,6 +139,7 @@ RUN_ROWS: Final = (
     _some(loops, loops.c.id),
     _some(schedules, schedules.c.id),
     _some(approval_rules, approval_rules.c.id),
+    _some(reservations, reservations.c.id),
 )
 """What goes with a removed run: rows of each table that has a `run_id`."""
 

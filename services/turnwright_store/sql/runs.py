@@ -18,7 +18,7 @@ from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loo
 from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
-from turnwright_store.sql.tables import loops, projects, runs, scopes
+from turnwright_store.sql.tables import loops, projects, quotas, runs, scopes
 
 
 class RunHead(Struct, frozen=True):
@@ -44,6 +44,8 @@ class RunHead(Struct, frozen=True):
     epoch: int
     positions: int
     """The last place that was given in the timeline of its scope."""
+    has_quotas: bool
+    """Whether there are quotas, which the run may be under."""
 
     def cursor(self, incarnation: str) -> Cursor:
         return Cursor(incarnation, self.revision_run, self.revision_project, self.revision_global)
@@ -112,6 +114,7 @@ _HEAD_COLUMNS: Final = (
     runs.c.abort_requested,
     runs.c.lease_epoch,
     scopes.c.positions,
+    select(quotas.c.id).exists(),
 )
 _COLUMNS: Final = (
     *_HEAD_COLUMNS,

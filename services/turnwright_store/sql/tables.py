@@ -498,3 +498,34 @@ approval_rules = Table(
     CheckConstraint("verdict BETWEEN 1 AND 3", name="verdict"),
 )
 Index("ix_approval_rules", approval_rules.c.project_id, approval_rules.c.run_id)
+
+# What may be taken of something, with what was used and reserved; amounts are tokens or millionths of a US dollar.
+quotas = Table(
+    "quotas",
+    metadata,
+    primary_key(),
+    # No foreign key: 0 stands for the deployment.
+    Column("project_id", Key, nullable=False),
+    text_column("subject"),
+    number_column("metric", None),
+    number_column("most", None),
+    # When the period began in which `used` was used.
+    number_column("period_ms"),
+    number_column("used"),
+    number_column("reserved"),
+    text_column("set_by"),
+    UniqueConstraint("project_id", "subject", "metric"),
+)
+
+# What calls of turns under way have reserved.
+reservations = Table(
+    "reservations",
+    metadata,
+    primary_key(),
+    foreign_key("run_id", "runs.id"),
+    number_column("turn", None),
+    Column("quota_id", Key, nullable=False),
+    number_column("amount", None),
+)
+Index("ix_reservations_turn", reservations.c.run_id, reservations.c.turn)
+Index("ix_reservations_quota", reservations.c.quota_id)

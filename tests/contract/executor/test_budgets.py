@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from turnwright.executor.v1 import event_pb2
+from turnwright.quotas.v1 import quota_service_pb2
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, settings_pb2
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
@@ -100,6 +101,23 @@ async def test_a_call_that_does_not_fit_what_is_left_is_not_made(services) -> No
     assert (answer.spent.tokens, answer.turns[0].result.reason) == (0, "budget_exhausted")
     assert [entry.path async for entry in services.client.list_entries(services.project, "r", "assistant://*")] == []
     assert not any(event.HasField("stream_started") for event in services.events)
+
+
+async def test_a_quota_without_room_ends_a_loop_before_its_call(services) -> None:
+    services.script(DONE)
+    quota = quota_service_pb2.Quota(metric=quota_service_pb2.QUOTA_METRIC_TOKENS_MONTH, limit=10)
+    await services.client.set_quota(services.project, quota)
+    loop = await services.until(await services.act())
+    assert (loop.status, loop.reason.partition(":")[0]) == (499, "quota_exhausted")
+    assert f"The project {services.project} has used 0 of 10 tokens of this month" in loop.reason
+    assert not any(event.HasField("stream_started") for event in services.events)
+    quota.limit = 1_000_000
+    await services.client.set_quota(services.project, quota)
+    loop = await services.until(await services.act())
+    (found,) = await services.client.list_quotas(services.project)
+    assert (loop.status, found.reserved) == (200, 0)
+    answer = await services.client.get_run(services.project, "r")
+    assert found.used == answer.spent.tokens > 0
 
 
 async def test_tokens_are_counted_until_the_next_call_may_not_fit(services) -> None:

@@ -47,6 +47,8 @@ def calls(project):
         ("SetModel", {"model": model}),
         ("DeleteModel", {"alias": "m2"}),
         ("SetScheme", {"scheme": scheme}),
+        ("SetQuota", {"project": project, "quota": {"metric": 1, "limit": 5}}),
+        ("DeleteQuota", {"project": project, "metric": 1}),
         ("InitProject", {"root": f"/srv/{project}", "workspace_id": f"ws-{project}"}),
         ("SetGrant", {"project": project, "grant": {"subject": "user:bob", "role": 2, "without": [7]}}),
         ("DeleteGrant", {"project": project, "subject": "user:bob"}),
@@ -121,6 +123,8 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "SetRule": {"rule": "allow sh: git *"},
         "DeleteRule": {"rule": "allow sh: git *"},
         "RenameRun": {"new_run": "named"},
+        "SetQuota": {"subject": "", "metric": "tokens a day", "after": 5.0},
+        "DeleteQuota": {"subject": "", "metric": "tokens a day", "before": 5.0},
     }
 
 

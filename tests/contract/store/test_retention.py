@@ -31,7 +31,7 @@ from turnwright_store.sql.tables import metadata
 pytestmark = pytest.mark.asyncio
 
 STAYS = {"idempotency", "schemes", "meta", "models", "projects", "executors", "file_constraints", "run_names", "audit",
-         "grants", "tokens"}  # fmt: skip
+         "grants", "tokens", "quotas"}  # fmt: skip
 """Tables that runs have no rows of their own in, or whose rows may outlive them."""
 
 
@@ -370,6 +370,7 @@ KEEPS = {
     "approval_rules": "no: they say what may happen, and make nothing happen",
     "loops": "while one is queued or active",
     "packets": "no: they show what was",
+    "reservations": "no: their turn is open, and belongs to an active loop",
     "schedules": "each",
     "turns": "no: one that is open belongs to an active loop",
     "views": "while a proposal waits or output grows",

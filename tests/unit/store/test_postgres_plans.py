@@ -18,6 +18,7 @@ from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
 FEW = {
     *("ix_loops_open", "uq_loops_active", "ix_runs_claimed", "ix_runs_removed", "uq_turns_open"),
     *("ix_views_proposed", "ix_views_waiting", "ix_views_streaming", "pk_chunks", "pk_models", "pk_schemes"),
+    *("uq_quotas_project_id_subject_metric", "uq_grants_project_id_subject"),
 }
 """Indexes of what is under way, however much there was before; chunks go when they are folded."""
 
@@ -30,7 +31,7 @@ PIECES = {
 RARE = {"retention._OLDEST", "audit._DROP"}
 """What maintenance asks once for all runs, or of the first rows of a table."""
 
-SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects"}
+SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects", "quotas", "grants", "tokens"}
 """Tables of a few rows, or of one for each project."""
 
 

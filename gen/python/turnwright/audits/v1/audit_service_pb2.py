@@ -27,7 +27,7 @@ from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_ac
 from turnwright.types.v1 import error_pb2 as turnwright_dot_types_dot_v1_dot_error__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/audits/v1/audit_service.proto\x12\x14turnwright.audits.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/error.proto\"\x86\x01\n\x10ListAuditRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07refused\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"Z\n\x11ListAuditResponse\x12,\n\x04rows\x18\x01 \x03(\x0b\x32\x1e.turnwright.audits.v1.AuditRow\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"\xd4\x02\n\x08\x41uditRow\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05proof\x18\x04 \x01(\t\x12\x10\n\x08token_id\x18\x05 \x01(\t\x12\n\n\x02\x62y\x18\x06 \x01(\t\x12\x0c\n\x04peer\x18\x07 \x01(\t\x12\x0e\n\x06method\x18\x08 \x01(\t\x12\x0f\n\x07project\x18\t \x01(\t\x12\x0b\n\x03run\x18\n \x01(\t\x12)\n\x05right\x18\x0b \x01(\x0e\x32\x1a.turnwright.types.v1.Right\x12\x31\n\x07refusal\x18\x0c \x01(\x0e\x32 .turnwright.types.v1.ErrorReason\x12\x12\n\nrequest_id\x18\r \x01(\t\x12\x13\n\x0b\x64\x65tail_json\x18\x0e \x01(\t\x12\r\n\x05\x63ount\x18\x0f \x01(\x04\x32w\n\x0c\x41uditService\x12g\n\tListAudit\x12&.turnwright.audits.v1.ListAuditRequest\x1a\'.turnwright.audits.v1.ListAuditResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\tB\xaa\x01\n\x18\x63om.turnwright.audits.v1P\x01ZEgithub.com/turnwright/turnwright/gen/go/turnwright/audits/v1;auditsv1\xaa\x02\x14Turnwright.Audits.V1\xca\x02\x14Turnwright\\Audits\\V1\xea\x02\x16Turnwright::Audits::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/audits/v1/audit_service.proto\x12\x14turnwright.audits.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/error.proto\"\x86\x01\n\x10ListAuditRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07refused\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"Z\n\x11ListAuditResponse\x12,\n\x04rows\x18\x01 \x03(\x0b\x32\x1e.turnwright.audits.v1.AuditRow\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"\xd4\x02\n\x08\x41uditRow\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05proof\x18\x04 \x01(\t\x12\x10\n\x08token_id\x18\x05 \x01(\t\x12\n\n\x02\x62y\x18\x06 \x01(\t\x12\x0c\n\x04peer\x18\x07 \x01(\t\x12\x0e\n\x06method\x18\x08 \x01(\t\x12\x0f\n\x07project\x18\t \x01(\t\x12\x0b\n\x03run\x18\n \x01(\t\x12)\n\x05right\x18\x0b \x01(\x0e\x32\x1a.turnwright.types.v1.Right\x12\x31\n\x07refusal\x18\x0c \x01(\x0e\x32 .turnwright.types.v1.ErrorReason\x12\x12\n\nrequest_id\x18\r \x01(\t\x12\x13\n\x0b\x64\x65tail_json\x18\x0e \x01(\t\x12\r\n\x05\x63ount\x18\x0f \x01(\x04\x32y\n\x0c\x41uditService\x12i\n\tListAudit\x12&.turnwright.audits.v1.ListAuditRequest\x1a\'.turnwright.audits.v1.ListAuditResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\t\x10\x03\x42\xaa\x01\n\x18\x63om.turnwright.audits.v1P\x01ZEgithub.com/turnwright/turnwright/gen/go/turnwright/audits/v1;auditsv1\xaa\x02\x14Turnwright.Audits.V1\xca\x02\x14Turnwright\\Audits\\V1\xea\x02\x16Turnwright::Audits::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,7 +36,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030com.turnwright.audits.v1P\001ZEgithub.com/turnwright/turnwright/gen/go/turnwright/audits/v1;auditsv1\252\002\024Turnwright.Audits.V1\312\002\024Turnwright\\Audits\\V1\352\002\026Turnwright::Audits::V1'
   _globals['_AUDITSERVICE'].methods_by_name['ListAudit']._loaded_options = None
-  _globals['_AUDITSERVICE'].methods_by_name['ListAudit']._serialized_options = b'\220\002\001\362\342\030\002\010\t'
+  _globals['_AUDITSERVICE'].methods_by_name['ListAudit']._serialized_options = b'\220\002\001\362\342\030\004\010\t\020\003'
   _globals['_LISTAUDITREQUEST']._serialized_start=167
   _globals['_LISTAUDITREQUEST']._serialized_end=301
   _globals['_LISTAUDITRESPONSE']._serialized_start=303
@@ -44,5 +44,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AUDITROW']._serialized_start=396
   _globals['_AUDITROW']._serialized_end=736
   _globals['_AUDITSERVICE']._serialized_start=738
-  _globals['_AUDITSERVICE']._serialized_end=857
+  _globals['_AUDITSERVICE']._serialized_end=859
 # @@protoc_insertion_point(module_scope)

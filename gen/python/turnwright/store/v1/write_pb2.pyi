@@ -335,6 +335,8 @@ class PacketRecord(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     BASE_TURN_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
+    RESERVE_TOKENS_FIELD_NUMBER: _builtins.int
+    RESERVE_COST_USD_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Number of the open turn."""
     note: _builtins.str
@@ -350,6 +352,12 @@ class PacketRecord(_message.Message):
     sent again counts as a model call (ClaimRunResponse.turn_calls), so that lost calls can be charged. Fails with
     FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, if the open turn has no packet.
     """
+    reserve_tokens: _builtins.int
+    """Tokens that the call may take, prompt and reply together: reserved of the quotas that the run is under, until the end of the
+    turn. Fails with RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED, and stores nothing, if one of them has no room for it.
+    """
+    reserve_cost_usd: _builtins.float
+    """What these may cost, in US dollars; 0: not known."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketMessage]:
         """The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones. Texts that many packets
@@ -364,10 +372,12 @@ class PacketRecord(_message.Message):
         note: _builtins.str = ...,
         base_turn: _builtins.int = ...,
         again: _builtins.bool = ...,
+        reserve_tokens: _builtins.int = ...,
+        reserve_cost_usd: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "base_turn", b"base_turn", "messages", b"messages", "note", b"note", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "base_turn", b"base_turn", "messages", b"messages", "note", b"note", "reserve_cost_usd", b"reserve_cost_usd", "reserve_tokens", b"reserve_tokens", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

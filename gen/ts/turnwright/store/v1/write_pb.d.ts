@@ -337,6 +337,21 @@ export declare type PacketRecord = Message<"turnwright.store.v1.PacketRecord"> &
    * @generated from field: bool again = 5;
    */
   again: boolean;
+
+  /**
+   * Tokens that the call may take, prompt and reply together: reserved of the quotas that the run is under, until the end of the
+   * turn. Fails with RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED, and stores nothing, if one of them has no room for it.
+   *
+   * @generated from field: uint64 reserve_tokens = 6;
+   */
+  reserveTokens: bigint;
+
+  /**
+   * What these may cost, in US dollars; 0: not known.
+   *
+   * @generated from field: double reserve_cost_usd = 7;
+   */
+  reserveCostUsd: number;
 };
 
 /**

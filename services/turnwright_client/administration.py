@@ -1,0 +1,54 @@
+"""The calls of a client by which a deployment and its projects are administrated: the audit, and quotas."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from turnwright.audits.v1 import audit_service_pb2, audit_service_pb2_grpc
+from turnwright.quotas.v1 import quota_service_pb2, quota_service_pb2_grpc
+
+from turnwright_kit.peer import Peer
+
+
+class AdministrationCalls:
+    """Base of the client: an empty `project` is the deployment. Every method raises TurnwrightError."""
+
+    _peer: Peer
+    _audits: audit_service_pb2_grpc.AuditServiceAsyncStub
+    _quotas: quota_service_pb2_grpc.QuotaServiceAsyncStub
+
+    async def list_audit(
+        self, project: str, *, since: datetime | None = None, refused: bool = False, most: int = 100
+    ) -> list[audit_service_pb2.AuditRow]:
+        """Who has changed what, the latest first; `refused`: who was refused what, in its place. `most` 0: all."""
+        size = min(most, 1000) or 1000
+        request = audit_service_pb2.ListAuditRequest(project=project, refused=refused, page_size=size)
+        if since:
+            request.since.FromDatetime(since)
+        rows: list[audit_service_pb2.AuditRow] = []
+        while not most or len(rows) < most:
+            page = await self._peer.call(self._audits.ListAudit, request)
+            rows += page.rows
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        return rows[: most or None]
+
+    async def set_quota(
+        self, project: str, quota: quota_service_pb2.Quota, *, request_id: str = ""
+    ) -> quota_service_pb2.Quota:
+        request = quota_service_pb2.SetQuotaRequest(project=project, quota=quota, request_id=request_id)
+        return (await self._peer.call(self._quotas.SetQuota, request)).quota
+
+    async def delete_quota(
+        self, project: str, subject: str, metric: quota_service_pb2.QuotaMetric.ValueType, *, request_id: str = ""
+    ) -> None:
+        request = quota_service_pb2.DeleteQuotaRequest(
+            project=project, subject=subject, metric=metric, request_id=request_id
+        )
+        await self._peer.call(self._quotas.DeleteQuota, request)
+
+    async def list_quotas(self, project: str) -> list[quota_service_pb2.Quota]:
+        """The quotas with what was used of them, by subject and metric."""
+        request = quota_service_pb2.ListQuotasRequest(project=project)
+        return list((await self._peer.call(self._quotas.ListQuotas, request)).quotas)
