@@ -43,6 +43,7 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
                 local_servers,
                 settings.tls,
                 OWNER_CALLS,
+                "assembler",
             )
         )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.

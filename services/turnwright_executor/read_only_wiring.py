@@ -25,7 +25,15 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
     """The executor; without a local assembler it explains nothing, without a local provider it knows no vendors."""
     addresses = {"store": settings.store, "assembler": settings.assembler, "provider": settings.provider}
     peers = {
-        name: Peer(name, address, secret, settings.rpc_timeout_s, local_servers=local_servers, codecs=OWNER_CALLS)
+        name: Peer(
+            name,
+            address,
+            secret,
+            settings.rpc_timeout_s,
+            local_servers=local_servers,
+            codecs=OWNER_CALLS,
+            service="executor",
+        )
         for name, address in addresses.items()
     }
     store = peers["store"]

@@ -65,7 +65,7 @@ from turnwright_executor.watching.tail import TailBounds
 from turnwright_executor.web.web import HttpWeb
 from turnwright_kit.addresses import reachable_address
 from turnwright_kit.health import check_ready
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
@@ -142,6 +142,7 @@ class _Wired:
             local_servers=self._local_servers,
             tls=settings.tls,
             codecs=OWNER_CALLS,
+            service="executor",
         )
         self._peers.append(peer)
         return peer
@@ -224,7 +225,9 @@ class _Wired:
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
-        router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
+        router = Router(
+            self._owners, monitors, self._hubs, relays, Credentials(self._secret, "executor", Tier.CLIENT, "executor")
+        )
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
         calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)

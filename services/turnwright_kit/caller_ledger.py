@@ -4,8 +4,8 @@ An answer leaves as fast as its caller reads; until then it is in our memory. So
 reads would have a server hold as much as it likes. Calls are counted on their caller, which is its principal, and on
 their connection, and a call beyond a limit is refused before its message is read. How long an answer is shows only
 after the work for it, so until then it is presumed to be a largest one, and calls for which there is no room wait: a
-caller that reads makes room at once. Holders of the deployment's secret
-are not counted: services call each other with it, and a client's limit must not stop them.
+caller that reads makes room at once. Services, whom they
+call for, and the holder of the deployment's secret are not counted: a client's limit must not stop those.
 Source: architecture 10.
 """
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
+from msgspec import structs
 
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -34,7 +35,7 @@ from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.headers import is_open
 from turnwright_kit.in_process import LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
-from turnwright_kit.scope import Metadata
+from turnwright_kit.scope import Metadata, bind
 
 # Numbers of enums that this release does not know, in requests.
 #
@@ -219,7 +220,7 @@ class _Guarded(grpc.GenericRpcHandler):
         # The handler runs in the task in which it is looked up.
         enter_caller(caller)
         try:
-            if not caller.is_trusted:
+            if caller.is_counted:
                 self._ledger.check(caller.name, is_stream=not found.unary_unary)
         except TurnwrightError as error:
             return _refusal(error, method, self._calls, caller.name)
@@ -242,18 +243,25 @@ class _Guarded(grpc.GenericRpcHandler):
             return grpc.stream_stream_rpc_method_handler(stream, **codecs)
         return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), **codecs)
 
-    def _admitted(self, context: object, metadata: Metadata) -> str:
+    def _admitted(self, context: Any, metadata: Metadata) -> str:
         """The name of the caller, who is known since the handler was looked up, but within one process."""
         if isinstance(context, LocalContext):
-            enter_caller(self._gate.caller(metadata))
-        return current_caller().name
+            caller = context.caller or self._gate.caller(metadata)
+        else:
+            caller = current_caller()
+            if not caller.by:
+                caller = structs.replace(caller, peer=context.peer())
+        if caller.by:
+            bind(by=caller.by)
+        enter_caller(caller)
+        return caller.name
 
     async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.
 
         Raises QUEUE_FULL. Calls of open methods are counted on their connection alone.
         """
-        if isinstance(context, LocalContext) or not (opened or not current_caller().is_trusted):
+        if isinstance(context, LocalContext) or not (opened or current_caller().is_counted):
             return None
         principal = "" if opened else current_caller().name
         counted = await self._ledger.begin(principal, context.peer(), is_stream=is_stream)

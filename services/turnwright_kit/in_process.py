@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 
 import grpc
 
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.scope import Metadata
 
 # The servicer context of a call without a server of gRPC: what our guard and the handlers behind it use of gRPC's.
@@ -35,9 +36,14 @@ class LocalContext:
         metadata: Metadata,
         timeout_s: float | None,
         write: Callable[[Any], Awaitable[None]] | None = None,
+        caller: Caller | None = None,
     ) -> None:
-        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message."""
+        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message.
+
+        `caller`: who calls, if the channel says so.
+        """
         self.write = write or _no_stream
+        self.caller = caller
         self._metadata = metadata
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._failure: grpc.aio.AioRpcError | None = None
@@ -140,8 +146,14 @@ class LocalChannel:
         return self._answering(method, "stream_unary")
 
     def _answering(self, method: str, kind: str) -> Callable[..., Awaitable[object]]:
-        async def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> object:  # noqa: ASYNC109 - as gRPC's
-            handler, context = self._server.find(method), LocalContext(metadata, timeout)
+        async def call(
+            request: object,
+            *,
+            timeout: float | None = None,  # noqa: ASYNC109 - as gRPC's
+            metadata: Metadata = (),
+            caller: Caller | None = None,
+        ) -> object:
+            handler, context = self._server.find(method), LocalContext(metadata, timeout, caller=caller)
             task = asyncio.create_task(context.outcome(getattr(handler, kind)(request, context)))
             try:
                 await asyncio.wait((task,), timeout=timeout)
@@ -156,8 +168,10 @@ class LocalChannel:
         return call
 
     def unary_stream(self, method: str, **_codecs: object) -> Callable[..., LocalStream]:
-        def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
-            return LocalStream(self._server, method, request, timeout, metadata)
+        def call(
+            request: object, *, timeout: float | None = None, metadata: Metadata = (), caller: Caller | None = None
+        ) -> LocalStream:
+            return LocalStream(self._server, method, request, timeout, metadata, caller)
 
         return call
 
@@ -178,6 +192,7 @@ class LocalStream:
         request: object,
         timeout_s: float | None,
         metadata: Metadata,
+        caller: Caller | None,
     ) -> None:
         """Begin the call. `timeout_s` is its deadline in seconds from now; None: no deadline."""
         self._unread: deque[object] = deque()
@@ -187,7 +202,7 @@ class LocalStream:
         self._room: asyncio.Future[None] | None = None
         loop = asyncio.get_running_loop()
         self._deadline = None if timeout_s is None else loop.call_later(timeout_s, self._expire)
-        context = LocalContext(metadata, timeout_s, self._write)
+        context = LocalContext(metadata, timeout_s, self._write, caller)
         self._task = asyncio.create_task(self._run(server, method, request, context))
         self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
 

@@ -19,12 +19,11 @@ from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
 from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import call_lost_error, from_rpc
-from turnwright_kit.identity.caller import KINDS, Caller
-from turnwright_kit.identity.headers import call_metadata
-from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
+from turnwright_kit.identity.caller import Caller
+from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.in_process import LocalChannel, LocalServers
 from turnwright_kit.message_size import RECEIVES_ALL
-from turnwright_kit.scope import current_scope
+from turnwright_kit.scope import TextMetadata, current_scope
 from turnwright_kit.telemetry import outgoing
 from turnwright_kit.transport import PLAINTEXT, open_channel, wait_for_connection
 
@@ -120,10 +119,12 @@ class Peer:
         local_servers: LocalServers | None = None,
         tls: Tls = PLAINTEXT,
         codecs: Codecs | None = None,
+        service: str = "",
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
-        `codecs`: the rpcs that take and return values.
+        `codecs`: the rpcs that take and return values. `service`: the name of the service that calls, which has the
+        deployment's secret as its token.
 
         Raises TurnwrightError if it would send the token in plaintext to another host.
         """
@@ -131,8 +132,8 @@ class Peer:
         self.address = address
         self.channel = _channel(address, local_servers or {}, tls, codecs)
         self.timeout_s = timeout_s
-        self._token = token
-        self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
+        self._credentials = Credentials(token, name, tier, service)
+        self._hands_over = bool(service) and address in (local_servers or {})
 
     async def call(
         self,
@@ -162,10 +163,9 @@ class Peer:
 
     async def _answer(self, method: Any, request: Any, deadline: float | None, caller: Caller | None) -> Any:
         await wait_for_connection(self.channel)
-        metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
             with outgoing(_name_of(method), self.address) as trace:
-                answer = await method(request, timeout=deadline, metadata=metadata + trace)
+                answer = await method(request, timeout=deadline, **self._sent(caller, trace))
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
         if answer is None:
@@ -188,13 +188,11 @@ class Peer:
                 return
             asked.page_token = page.next_page_token
 
-    def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
-        """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""
-        if caller.is_root:
-            return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
-        key = TokenKey.of(self._token, self.name)
-        token = make_token(key, caller.name, KINDS[caller.tier], DAY_S, projects=caller.projects, groups=caller.groups)
-        return (*call_metadata(token), RECEIVES_ALL)
+    def _sent(self, caller: Caller | None, trace: TextMetadata) -> dict[str, Any]:
+        """What goes with a call: who makes it, for whom, and its trace."""
+        if self._hands_over:
+            return {"metadata": trace, "caller": self._credentials.caller(caller)}
+        return {"metadata": (*self._credentials.metadata(caller), RECEIVES_ALL, *trace)}
 
     def stream(
         self,
@@ -217,10 +215,9 @@ class Peer:
         caller: Caller | None,
     ) -> AsyncGenerator[Response]:
         await wait_for_connection(self.channel)
-        metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
             with outgoing(_name_of(method), self.address) as trace:
-                call = method(request, timeout=timeout_s, metadata=metadata + trace)
+                call: Any = method(request, timeout=timeout_s, **self._sent(caller, trace))
                 try:
                     async for answer in call:
                         yield answer

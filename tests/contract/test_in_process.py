@@ -15,6 +15,7 @@ from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.in_process import MESSAGES_AHEAD
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
@@ -292,7 +293,7 @@ async def test_a_handler_knows_how_long_its_caller_waits(called, timeout_s, low,
 
 async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_end(called):
     asked = run_service_pb2.GetRunRequest(project="p", run="context")
-    answer = await called.runs.GetRun(asked, metadata=called.peer._metadata)
+    answer = await called.runs.GetRun(asked, metadata=call_metadata(SECRET))
     assert (answer.run.run, called.probe.left_s) == ("answered", None)
 
 
@@ -306,13 +307,13 @@ async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_e
 async def test_a_handler_ends_its_call_with_a_code(called, run, code, details):
     asked = run_service_pb2.GetRunRequest(project="p", run=run)
     with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await called.runs.GetRun(asked, metadata=called.peer._metadata, timeout=60)
+        await called.runs.GetRun(asked, metadata=call_metadata(SECRET), timeout=60)
     assert (ended.value.code(), ended.value.details()) == (code, details)
 
 
 async def test_a_handler_of_a_stream_ends_its_call_with_a_code(called):
     asked = read_pb2.ReadViewRequest(project="p", run="aborts")
     with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await anext(aiter(called.stub.ReadView(asked, metadata=called.peer._metadata, timeout=60)))
+        await anext(aiter(called.stub.ReadView(asked, metadata=call_metadata(SECRET), timeout=60)))
     assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.ABORTED, "given up")
     assert ("k", "v") in tuple(ended.value.trailing_metadata())

@@ -1,10 +1,10 @@
 """Routing: calls for a run reach the executor that owns it, whichever executor they were sent to.
 
 Theory of operation. For a call that the owner must see, and for every watch, the owner is looked up: our own lease
-first, then the store, whose lease has the owner's address. A call for another executor's run is forwarded once, with
-the client's own token, tier and deadline. A forwarded call is never forwarded again, but refused with NOT_OWNER. An
-owner that does not answer may be dead: then the call is answered here from the store, which has everything that was
-acknowledged; what only an owner can do, it or the next one does when it reads that.
+first, then the store, whose lease has the owner's address. A call for another executor's run is forwarded once, for
+its client and with its deadline. A forwarded call is never forwarded again, but refused with NOT_OWNER. An owner that
+does not answer may be dead: then the call is answered here from the store, which has everything that was acknowledged;
+what only an owner can do, it or the next one does when it reads that.
 
 A watch passes on the owner's events with its numbers. If the run moves it continues after the last of them: from the
 new owner's tail if that has the position, else from a snapshot. All watches of a run share one stream from its owner
@@ -37,7 +37,8 @@ from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plans import PLAN_EVENTS
 from turnwright_executor.watching.tail import FellBehindError, MovedError
 from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import AUTHORIZATION, TIER
+from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.logs import get_logger
 from turnwright_kit.message_size import RECEIVES_ALL
 from turnwright_kit.peer import Around, UnaryHandler, path_of, rpc_of
@@ -73,14 +74,14 @@ class Router:
     """Decides for each call which executor handles it."""
 
     def __init__(
-        self, owners: Owners, monitors: OwnerMonitors, hubs: Hubs, relays: Relays, own_metadata: RpcMetadata
+        self, owners: Owners, monitors: OwnerMonitors, hubs: Hubs, relays: Relays, credentials: Credentials
     ) -> None:
-        """`own_metadata` identifies this executor: shared streams are opened on its own behalf."""
+        """`credentials` are those of this executor at others. It forwards for somebody, and shares for itself."""
         self._owners = owners
         self._monitors = monitors
         self._hubs = hubs
         self._relays = relays
-        self._own_metadata = own_metadata
+        self._credentials = credentials
 
     def route(self, servicer: Any) -> None:
         """Route those calls of a servicer that must reach the owner of a run, and WatchRun."""
@@ -116,7 +117,7 @@ class Router:
                 # It may have been carried out by an owner that died before it answered.
                 request.request_id = secrets.token_hex(16)
             try:
-                return await self._forwarded(method, owner, request, context, metadata)
+                return await self._forwarded(method, owner, request, context)
             except TurnwrightError as error:
                 if error.reason not in GONE:
                     raise
@@ -125,16 +126,16 @@ class Router:
 
         return answer
 
-    async def _forwarded(
-        self, method: MethodDescriptor, owner: str, request: Any, context: Context, metadata: RpcMetadata
-    ) -> Any:
+    async def _forwarded(self, method: MethodDescriptor, owner: str, request: Any, context: Context) -> Any:
         left_s = context.time_remaining()
         timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
         async with self._owners.connected(owner) as channel:
             try:
                 with outgoing(path_of(method), owner) as trace:
                     forwarding = rpc_of(channel, method)
-                    return await forwarding(request, timeout=timeout_s, metadata=_passed_on(metadata, trace))
+                    return await forwarding(
+                        request, timeout=timeout_s, metadata=self._passed_on(current_caller(), trace)
+                    )
             except grpc.aio.AioRpcError as error:
                 raise from_rpc(error, "executor", owner) from None
 
@@ -167,7 +168,7 @@ class Router:
             try:
                 async with contextlib.AsyncExitStack() as held:
                     # What this executor tells by itself passes through no generator but this: each costs all watchers.
-                    coming = self._relayed(at, request, metadata) if at else await self._here(request, avoided, held)
+                    coming = self._relayed(at, request) if at else await self._here(request, avoided, held)
                     held.push_async_callback(coming.aclose)
                     async for event in coming:
                         yield event
@@ -194,9 +195,7 @@ class Router:
         held.enter_context(self._monitors.here(hub, avoided))
         return coming
 
-    async def _relayed(
-        self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
-    ) -> AsyncGenerator[WatchRunResponse, None]:
+    async def _relayed(self, owner: str, request: WatchRunRequest) -> AsyncGenerator[WatchRunResponse, None]:
         """The owner's events after `request.after`, which advances with them; MovedError when the run moves.
 
         While no relay has the position, they come in a stream of the watcher's own, on its own behalf.
@@ -213,7 +212,7 @@ class Router:
                 plans=request.plans,
                 replies=request.replies,
             )
-            return self._there(owner, wanted, self._own_metadata)
+            return self._there(owner, wanted, None)
 
         relay = None
         while True:
@@ -222,7 +221,7 @@ class Router:
             if relay:
                 coming = relay.follow(request.after, batched=request.batched)
             else:
-                coming = self._there(owner, request, metadata)
+                coming = self._there(owner, request, current_caller())
             with contextlib.suppress(FellBehindError):
                 async with contextlib.aclosing(coming):
                     async for event in coming:
@@ -235,14 +234,17 @@ class Router:
                         return
 
     async def _there(
-        self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
+        self, owner: str, request: WatchRunRequest, caller: Caller | None
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
+        """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError.
+
+        `caller`: for whom they are; None: for this executor.
+        """
         address = RunAddress(request.project, request.run)
         try:
             async with self._owners.connected(owner) as channel:
                 with outgoing(path_of(_SERVICE.methods_by_name[WATCH]), owner) as trace:
-                    call = ExecutorServiceStub(channel).WatchRun(request, metadata=_passed_on(metadata, trace))
+                    call = ExecutorServiceStub(channel).WatchRun(request, metadata=self._passed_on(caller, trace))
                     with self._monitors.there(address, owner, call.cancel) as monitor:
                         try:
                             async for event in call:
@@ -258,15 +260,12 @@ class Router:
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, "executor", owner) from None
 
+    def _passed_on(self, caller: Caller | None, trace: TextMetadata) -> TextMetadata:
+        return (*self._credentials.metadata(caller), *trace, (FORWARDED, "1"), RECEIVES_ALL)
+
 
 def _is_forwarded(metadata: RpcMetadata) -> bool:
     return any(key == FORWARDED for key, _ in metadata)
-
-
-def _passed_on(metadata: RpcMetadata, trace: TextMetadata) -> tuple[tuple[str, str | bytes], ...]:
-    """The caller's credentials for the owner: its token and the tier that it requested."""
-    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER))
-    return (*kept, *trace, (FORWARDED, "1"), RECEIVES_ALL)
 
 
 def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:

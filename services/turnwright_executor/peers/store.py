@@ -99,12 +99,12 @@ class StoreLedger(StorePlans):
     async def create_run(
         self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, like_run: str, claims: bool
     ) -> CreatedRun:
-        new = queue_pb2.NewRun(principal=caller.name, tier=int(caller.tier), like_run=like_run)  # type: ignore[arg-type]
+        new = queue_pb2.NewRun(like_run=like_run)
         if claims:
             version = self._schemes.version
             new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
         request.new.CopyFrom(new)
-        answer = await self._peer.call(self.stub.EnqueueLoop, request)
+        answer = await self._peer.call(self.stub.EnqueueLoop, request, caller=caller)
         claim = None
         # One that cannot be read is released by who claims the run again.
         with contextlib.suppress(TurnwrightError, ValueError):

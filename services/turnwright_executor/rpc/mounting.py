@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.types.v1 import heartbeat_pb2
 
@@ -25,7 +24,7 @@ from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.watching.hub import FEED_BACKOFF
-from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof, current_caller
+from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.peer import Around, Peer, rpc_of
 
 MOUNTED: Final = tuple(resource.service for resource in FOR_CLIENTS)
@@ -74,7 +73,7 @@ def _uploading(method: MethodDescriptor, store: Peer) -> Any:
     rpc = rpc_of(store.channel, method)
 
     async def forward(requests: Any, context: Any) -> Any:
-        return await store.upload(rpc, requests, context.time_remaining(), _caller_of(method))
+        return await store.upload(rpc, requests, context.time_remaining(), current_caller())
 
     return forward
 
@@ -85,10 +84,10 @@ def _forwarding(method: MethodDescriptor, store: Peer, *, lasts: bool) -> Any:
     has_cursor = "cursor" in method.output_type.fields_by_name
 
     async def forward(request: Any, _context: Any) -> Any:
-        return await store.call(rpc, request, caller=_caller_of(method))
+        return await store.call(rpc, request, caller=current_caller())
 
     async def forward_stream(request: Any, context: Any) -> AsyncGenerator[Any]:
-        async with store.stream(rpc, request, context.time_remaining(), _caller_of(method)) as answers:
+        async with store.stream(rpc, request, context.time_remaining(), current_caller()) as answers:
             async for answer in answers:
                 yield answer
 
@@ -116,10 +115,3 @@ def _heartbeat(answer: Callable[..., Any]) -> Any:
     message = answer(heartbeat=heartbeat_pb2.Heartbeat())
     message.time.GetCurrentTime()
     return message
-
-
-def _caller_of(method: MethodDescriptor) -> Caller:
-    """In whose name a call is forwarded: a change in its caller's, a read, which is counted here, in ours."""
-    caller = current_caller()
-    reads = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
-    return Caller(OPERATOR, Kind.PERSON, caller.tier, Proof.SECRET) if reads else caller

@@ -49,6 +49,8 @@ class Proof(Enum):
     """The certificate of its connection."""
     PROXY = "proxy"
     """A trusted proxy has checked its certificate."""
+    PROCESS = "process"
+    """It is a service of the process that it calls."""
 
 
 class Caller(Struct, frozen=True):
@@ -81,6 +83,11 @@ class Caller(Struct, frozen=True):
     def is_trusted(self) -> bool:
         """Whether it is the deployment itself: whoever holds its secret, or one of its services."""
         return self.is_root or self.kind is Kind.SERVICE
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether what it has under way is limited here: that of a service is not, nor what was counted there."""
+        return not (self.is_trusted or self.by)
 
     @property
     def highest_tier(self) -> Tier:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof
+from turnwright_kit.identity.for_whom import FOR, caller_for
 from turnwright_kit.identity.headers import AUTHORIZATION, TIER
 from turnwright_kit.identity.own_tokens import LEEWAY_S, OwnTokens, TokenKey, is_own
 from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
@@ -38,6 +39,17 @@ _OLD_FORM: Final = (
 )
 
 
+class _Known(Struct, frozen=True):
+    """Whom headers name, with the end and the id of the token that was verified for it."""
+
+    caller: Caller
+    expires_ms: int
+    token: str
+
+    def is_over(self) -> bool:
+        return bool(self.expires_ms) and self.expires_ms / 1000 + LEEWAY_S <= time.time()
+
+
 class CallerGate:
     """Authenticates callers, and refuses calls without a valid token or with a tier above what it allows."""
 
@@ -51,28 +63,29 @@ class CallerGate:
         self._secrets = tuple(secret.encode() for secret in secrets)
         self._own = OwnTokens(audience, (*(TokenKey.of(secret, audience) for secret in secrets), *keys))
         self._floor = floor
-        self._known: dict[tuple[object, object], Caller] = {}
+        self._known: dict[tuple[object, ...], _Known] = {}
         self.revoked: frozenset[str] = frozenset()
         """Ids of the tokens that are refused though they are valid."""
 
     def caller(self, metadata: Metadata) -> Caller:
-        """The caller that the headers of a call name. Raises UNAUTHENTICATED, TIER_FORBIDDEN, INVALID_FIELD."""
+        """The caller that the headers of a call name. Raises UNAUTHENTICATED, TIER_FORBIDDEN, and others."""
         headers = dict(metadata)
         if len(headers) < len(metadata):
             _check_single(metadata)
-        sent = headers.get(AUTHORIZATION), headers.get(TIER)
-        caller = self._known.get(sent)
-        if caller is None or _is_over(caller):
-            caller = self._verified(str(sent[0] or ""))
-            if sent[1]:
-                caller = _lowered(caller, str(sent[1]))
+        sent = headers.get(AUTHORIZATION), headers.get(TIER), headers.get(FOR)
+        known = self._known.get(sent)
+        if known is None or known.is_over():
+            sender = self._verified(str(sent[0] or ""))
+            caller = _lowered(sender, str(sent[1])) if sent[1] else sender
+            if sent[2]:
+                caller = caller_for(caller, str(sent[2]))
             self._check_floor(caller)
             if len(self._known) >= KNOWN_MAX:
                 del self._known[next(iter(self._known))]
-            self._known[sent] = caller
-        if self.revoked and caller.token in self.revoked:
+            known = self._known[sent] = _Known(caller, sender.expires_ms, sender.token)
+        if self.revoked and not self.revoked.isdisjoint((known.token, known.caller.token)):
             raise refusal("revoked", f"This token has been revoked. {ANOTHER}")
-        return caller
+        return known.caller
 
     def _verified(self, authorization: str) -> Caller:
         scheme, _, token = authorization.partition(" ")
@@ -107,14 +120,14 @@ class CallerGate:
             )
 
 
-def _is_over(caller: Caller) -> bool:
-    return bool(caller.expires_ms) and caller.expires_ms / 1000 + LEEWAY_S <= time.time()
-
-
 def _check_single(metadata: Metadata) -> None:
     """If a header is there twice, nobody knows which one a proxy on the way has checked, so neither counts."""
     keys = [key for key, _ in metadata]
-    for header, reason in ((AUTHORIZATION, Reason.UNAUTHENTICATED), (TIER, Reason.INVALID_FIELD)):
+    for header, reason in (
+        (AUTHORIZATION, Reason.UNAUTHENTICATED),
+        (TIER, Reason.INVALID_FIELD),
+        (FOR, Reason.INVALID_FIELD),
+    ):
         if keys.count(header) > 1:
             raise fault(reason, f"Send `{header}` once, not several times.", field=header)
 

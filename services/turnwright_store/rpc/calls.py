@@ -107,15 +107,13 @@ class Calls:
         min_tier: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_no_run,
-        caller: Caller | None = None,
     ) -> R:
         """Run a mutation, idempotent by its request id; that of a command is its own.
 
         `locks` are those of the work; the request is locked too. `starts` returns the run whose work the request
-        started: the answer is kept at least until that work has ended. `caller` is whom the work is done for, if that
-        is not who calls.
+        started: the answer is kept at least until that work has ended.
         """
-        caller = caller or current_caller()
+        caller = current_caller()
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
         change = audited(request, method, caller, work)

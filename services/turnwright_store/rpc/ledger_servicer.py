@@ -19,12 +19,13 @@ from turnwright_values.store import (
 from turnwright_values.types import Tier
 
 from turnwright_core.checks import invalid
+from turnwright_core.errors import Reason, fault
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb, title_call_from_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
 from turnwright_kit.auth import check_min_tier
-from turnwright_kit.identity.caller import KINDS, Caller, current_caller
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import commands, control, leases, ledger
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.app.store_rules import newer_schemes
@@ -55,15 +56,6 @@ def _durability_of(value: int) -> Durability:
         raise invalid("durability", f"{value} is not a durability.") from None
 
 
-def _principal_of(new: queue_pb2.NewRun) -> Caller:
-    """Whom an executor acts for."""
-    check_min_tier(current_caller(), Tier.SYSTEM, "`new` of a queued loop")
-    try:
-        return Caller(new.principal, KINDS[Tier(new.tier)], Tier(new.tier))
-    except (KeyError, ValueError):
-        raise invalid("new.tier", f"{new.tier} is not a tier.") from None
-
-
 def _files_to_pb(files: Sequence[tuple[str, str]], *, is_last: bool) -> ledger_pb2.AdoptFilesResponse:
     paths, hashes = (path for path, _ in files), (digest for _, digest in files)
     return ledger_pb2.AdoptFilesResponse(paths=paths, hashes=hashes, last=is_last)
@@ -82,6 +74,8 @@ class LedgerRpcs(Calls):
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
         claim: ClaimRunResponse | None = None
+        if new and not (current_caller().is_trusted or current_caller().by):
+            raise fault(Reason.RIGHT_MISSING, "Only services set `new` of a loop.", right="service", project="")
 
         def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
             nonlocal claim
@@ -109,7 +103,6 @@ class LedgerRpcs(Calls):
             work,
             locks=_queue_locks(request),
             starts=lambda answer: answer.run.run,
-            caller=_principal_of(new) if new else None,
         )
         # A repeated call gets no claim: it may not hold any more.
         if claim:

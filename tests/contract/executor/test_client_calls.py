@@ -226,7 +226,7 @@ async def test_the_command_of_a_client_that_goes_away_ends_and_its_record_says_s
 async def test_a_plugin_writes_to_the_store_itself_and_no_tool_hears_of_it(services) -> None:
     # RU127
     await worked(services)
-    token = token_for("indexer", Kind.PLUGIN)
+    token = token_for("indexer", Kind.PLUGIN, audience="store")
     peer = Peer("store", services.addresses["store"], token, 5.0)
     write = write_pb2.EntryWrite(path="known://fact", set=write_pb2.SetEntry(body="Written."), writer=Tier.PLUGIN)
     request = ledger_pb2.WriteEntriesRequest(project=services.project, run="r", writes=[write])

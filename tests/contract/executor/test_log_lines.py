@@ -37,8 +37,8 @@ async def seen(services, level: str, call, token: str = ANN, *, method: str = ""
 
 
 def _calls_in(lines: list[dict]) -> list[dict]:
-    """The store's calls that the executor makes for a read have the executor's name."""
-    ended = [line for line in lines if line["event"] == "rpc_ended"]
+    """Without the calls that the executor makes at the store, for somebody or for itself."""
+    ended = [line for line in lines if line["event"] == "rpc_ended" and "by" not in line]
     return [line for line in ended if ".executor." in line["method"] or line.get("principal") == "ann"]
 
 

@@ -56,7 +56,7 @@ async def stack(tmp_path):
     behind = await served(
         "store", lambda server: turn_service_pb2_grpc.add_TurnServiceServicer_to_server(store, server)
     )
-    to_store = Peer("store", behind.address, SECRET, 10.0)
+    to_store = Peer("store", behind.address, SECRET, 10.0, service="executor")
     front = await served("executor", lambda server: server.add_generic_rpc_handlers(mounts(to_store, {}, watches)))
     client = Peer("executor", front.address, token_for("ann", secret=SECRET), 10.0)
     yield store, watches, client
@@ -78,9 +78,9 @@ async def test_the_store_hears_at_which_tier_is_asked_and_until_when(stack):
         async with reading(client, timeout_s) as parts:
             assert [part.text async for part in parts] == ["a", "b"]
     assert [request for request, _, _ in store.calls] == [REQUEST] * 2
-    # At the client's tier, but in the executor's name, which has counted the call.
-    assert {(caller.name, caller.tier, caller.is_trusted) for _, caller, _ in store.calls} == {
-        ("operator", Tier.CLIENT, True)
+    # For the client, whose calls the executor has counted.
+    assert {(caller.name, caller.tier, caller.by, caller.is_counted) for _, caller, _ in store.calls} == {
+        ("ann", Tier.CLIENT, "executor", False)
     }
     (_, _, without), (_, _, left_s) = store.calls
     assert without is None

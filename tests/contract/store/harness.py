@@ -22,7 +22,7 @@ from turnwright_values.types import State, Tier, Visibility
 from services import token_for
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_core.wire.resources import RESOURCES
-from turnwright_kit.identity.caller import KINDS
+from turnwright_kit.identity.caller import KINDS, Caller
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_store.config import StoreSettings
@@ -68,8 +68,12 @@ async def start_store(home: Path, name: str = "store", **settings: Any) -> Runni
 class Client:
     """Calls rpcs by name; fields of the request are keywords. Errors are TurnwrightErrors."""
 
-    def __init__(self, address: str, token: str = SECRET, tier: Tier | None = None) -> None:
-        self.peer = Peer("store", address, token, 20.0, tier)
+    def __init__(
+        self, address: str, token: str = SECRET, tier: Tier | None = None, caller: Caller | None = None
+    ) -> None:
+        """With a token; or as an executor that calls for somebody."""
+        self.peer = Peer("store", address, token, 20.0, tier, service="executor" if caller else "")
+        self._caller = caller
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
         self._stubs = (self.stub, *(resource.stub(self.peer.channel) for resource in RESOURCES))
 
@@ -77,10 +81,10 @@ class Client:
         return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))
 
     async def call(self, rpc: str, **fields: Any) -> Any:
-        return await self.peer.call(self.rpc(rpc), request_of(rpc, fields))
+        return await self.peer.call(self.rpc(rpc), request_of(rpc, fields), caller=self._caller)
 
     async def stream(self, rpc: str, **fields: Any) -> AsyncGenerator[Any, None]:
-        async with self.peer.stream(self.rpc(rpc), request_of(rpc, fields), None) as messages:
+        async with self.peer.stream(self.rpc(rpc), request_of(rpc, fields), None, self._caller) as messages:
             async for message in messages:
                 yield message
 
@@ -104,6 +108,11 @@ def request_of(rpc: str, fields: dict[str, Any]) -> Any:
 def as_tier(address: str, tier: Tier, principal: str = "alice") -> Client:
     """A client whose token allows this tier at most."""
     return Client(address, token_for(principal, KINDS[tier], audience="store", secret=SECRET))
+
+
+def for_tier(address: str, tier: Tier, principal: str = "alice") -> Client:
+    """An executor that calls for somebody of this tier."""
+    return Client(address, caller=Caller(principal, KINDS[tier], tier))
 
 
 def set_(path: str, body: str | None = None, attributes: str | None = None, **more: Any) -> write_pb2.EntryWrite:

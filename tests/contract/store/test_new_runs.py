@@ -5,7 +5,7 @@ from turnwright.store.v1 import lease_pb2, queue_pb2
 from turnwright.types.v1 import entry_pb2, project_pb2, view_pb2
 from turnwright_values.types import Tier
 
-from contract.store.harness import Run, act, as_tier, new_project, new_run, set_
+from contract.store.harness import Run, act, as_tier, for_tier, new_project, new_run, set_
 from contract.store.test_repeats import refused
 from contract.store.watcher import Watcher
 from turnwright_core.errors import Reason
@@ -13,9 +13,9 @@ from turnwright_core.errors import Reason
 pytestmark = pytest.mark.asyncio
 
 
-def new(owner="me", tier=entry_pb2.TIER_CLIENT, like_run=""):
+def new(owner="me", like_run=""):
     claim = lease_pb2.ClaimRunRequest(owner=owner, address="here:1") if owner else None
-    return queue_pb2.NewRun(claim=claim, principal="alice", tier=tier, like_run=like_run)
+    return queue_pb2.NewRun(claim=claim, like_run=like_run)
 
 
 async def create(client, project, **fields):
@@ -59,10 +59,12 @@ async def test_a_run_that_exists_is_refused_and_nothing_is_stored(client, run):
     queued = {**run.address, "prompt": "do it", "settings": act(), "request_id": "id"}
     alice = as_tier(client.peer.address, Tier.CLIENT)
     answer = await alice.call("EnqueueLoop", **queued)
-    repeated = await client.call("EnqueueLoop", **queued, new=new())
+    executor = for_tier(client.peer.address, Tier.CLIENT)
+    repeated = await executor.call("EnqueueLoop", **queued, new=new())
     assert repeated == answer
     assert repeated.loop.sequence == 2
     await alice.close()
+    await executor.close()
 
 
 async def test_a_repeated_call_gets_no_claim(client):
@@ -74,17 +76,18 @@ async def test_a_repeated_call_gets_no_claim(client):
     assert again.run == first.run
 
 
-async def test_only_the_runtime_creates_runs_in_the_name_of_others(client):
+async def test_only_services_claim_what_they_create_in_the_name_of_others(client):
     project = await new_project(client)
     plugin = as_tier(client.peer.address, Tier.PLUGIN)
-    assert (await refused(create(plugin, project))).reason is Reason.TIER_FORBIDDEN
+    assert (await refused(create(plugin, project))).reason is Reason.RIGHT_MISSING
     await plugin.close()
-    for tier in (entry_pb2.TIER_MODEL, entry_pb2.TIER_UNSPECIFIED):
-        assert (await refused(create(client, project, new=new(tier=tier)))).reason is Reason.TIER_FORBIDDEN
-    assert (await refused(create(client, project, new=new(tier=9)))).reason is Reason.INVALID_FIELD
-    await create(client, project)
+    for_model, for_client = (for_tier(client.peer.address, tier) for tier in (Tier.MODEL, Tier.CLIENT))
+    assert (await refused(create(for_model, project))).reason is Reason.TIER_FORBIDDEN
+    await create(for_client, project)
     entry = await Run(client, project, "r").entry("run://r")
     assert entry.writer == entry_pb2.TIER_CLIENT
+    for executor in (for_model, for_client):
+        await executor.close()
 
 
 async def files_of(run):

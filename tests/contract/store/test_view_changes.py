@@ -4,7 +4,7 @@ import random
 
 import pytest
 from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2
-from turnwright.types.v1 import entry_pb2, view_pb2
+from turnwright.types.v1 import view_pb2
 
 from contract.store.harness import (
     ARCHIVED,
@@ -150,7 +150,7 @@ async def test_a_record_is_reported_with_what_its_command_has_come_through(run):
 async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, view_filter):
     def claimed(alias):
         claim = lease_pb2.ClaimRunRequest(owner="me", address="here:1")
-        new = queue_pb2.NewRun(claim=claim, principal="alice", tier=entry_pb2.TIER_CLIENT)
+        new = queue_pb2.NewRun(claim=claim)
         return client.call("EnqueueLoop", project=project, run=alias, prompt="do it", settings=act(), new=new)
 
     async def begin(run):

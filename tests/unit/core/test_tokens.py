@@ -13,11 +13,13 @@ import jwt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_kit.home import read_or_make_token
 from turnwright_kit.identity.caller import TIERS, Caller, Kind, Proof
+from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.identity.gate import KNOWN_MAX, TOKEN_BYTES_MAX, CallerGate
 from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.identity.own_tokens import AUDIENCES, DAY_S, DAYS_MAX, TokenKey, make_token
@@ -247,6 +249,64 @@ def test_a_token_names_so_many_projects() -> None:
     assert caller_of(make_token(KEY, NAME, Kind.PERSON, 60, projects=[f"p{n}" for n in range(64)])).projects
     with pytest.raises(ValueError, match="at most 64 projects"):
         make_token(KEY, NAME, Kind.PERSON, 60, projects=[f"p{n}" for n in range(65)])
+
+
+def named(**fields: object) -> str:
+    """A caller as the header `turnwright-for` has it."""
+    whole = {"name": "ann", "kind": "person", "tier": 2, "proof": "token", **fields}
+    return base64.urlsafe_b64encode(json.dumps(whole).encode()).decode()
+
+
+EXECUTOR = make_token(KEY, "executor", Kind.SERVICE, 600)
+
+
+def test_a_service_calls_for_somebody_and_says_who() -> None:
+    ann = Caller("ann", Kind.PERSON, Tier.CLIENT, groups=frozenset({"devs"}), token="t9", projects=frozenset({"thing"}))
+    credentials = Credentials(SECRET, "executor", service="store")
+    gate = CallerGate("executor", [SECRET])
+    assert gate.caller(credentials.metadata(ann)) == structs.replace(ann, by="store")
+    assert gate.caller(credentials.metadata(ROOT)) == structs.replace(ROOT, by="operator")
+    own = gate.caller(credentials.metadata())
+    assert (own.name, own.kind, own.by) == ("store", Kind.SERVICE, "")
+    # What it is for itself, and for whom it calls, within one process.
+    assert (credentials.caller(ann), credentials.caller(None).kind) == (structs.replace(ann, by="store"), Kind.SERVICE)
+
+
+def test_who_has_too_many_groups_is_told_how_many() -> None:
+    crowded = structs.replace(ROOT, groups=frozenset(f"corp/{number:032}" for number in range(400)))
+    with pytest.raises(TurnwrightError, match="With its 400 groups") as told:
+        Credentials(SECRET, "executor", service="store").metadata(crowded)
+    assert told.value.reason is Reason.LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    ("token", "text", "reason"),
+    [
+        (make_token(KEY, "mallory", Kind.PERSON, 600), named(), Reason.RIGHT_MISSING),
+        (make_token(KEY, "mallory", Kind.PLUGIN, 600), named(), Reason.RIGHT_MISSING),
+        (EXECUTOR, named(name="store", kind="service"), Reason.RIGHT_MISSING),
+        (EXECUTOR, named(name="operator", proof="secret"), Reason.RIGHT_MISSING),
+        (EXECUTOR, named(name=""), Reason.RIGHT_MISSING),
+        (EXECUTOR, named(kind="root"), Reason.INVALID_FIELD),
+        (EXECUTOR, named(groups="devs"), Reason.INVALID_FIELD),
+        (EXECUTOR, named(tier=9), Reason.INVALID_FIELD),
+        (EXECUTOR, named()[:-3], Reason.INVALID_FIELD),
+        (EXECUTOR, "a b!", Reason.INVALID_FIELD),
+        (EXECUTOR, part(b"[" * 5000), Reason.INVALID_FIELD),
+        (EXECUTOR, part([]), Reason.INVALID_FIELD),
+    ],
+)
+def test_nobody_calls_for_whom_it_may_not(token, text, reason) -> None:
+    with pytest.raises(TurnwrightError) as told:
+        CallerGate("executor", [SECRET]).caller((*call_metadata(token), ("turnwright-for", text)))
+    assert told.value.reason is reason
+
+
+def test_a_header_that_is_there_twice_counts_for_nothing() -> None:
+    for header in ("turnwright-for", "turnwright-tier"):
+        with pytest.raises(TurnwrightError) as told:
+            CallerGate("executor", [SECRET]).caller((*call_metadata(EXECUTOR), (header, named()), (header, named())))
+        assert (told.value.reason, told.value.metadata) == (Reason.INVALID_FIELD, {"field": header})
 
 
 def test_the_token_file_is_private_and_made_once(tmp_path) -> None:

@@ -24,13 +24,12 @@ _sym_db = _symbol_database.Default()
 
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
-from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/store/v1/queue.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/lease.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\"\xfa\x01\n\x12\x45nqueueLoopRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x0f \x01(\t\x12-\n\x03new\x18\x07 \x01(\x0b\x32\x1b.turnwright.store.v1.NewRunH\x00\x88\x01\x01\x42\x06\n\x04_new\"\x9a\x01\n\x06NewRun\x12\x38\n\x05\x63laim\x18\x01 \x01(\x0b\x32$.turnwright.store.v1.ClaimRunRequestH\x00\x88\x01\x01\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\'\n\x04tier\x18\x03 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x10\n\x08like_run\x18\x04 \x01(\tB\x08\n\x06_claim\"\xe8\x01\n\x13\x45nqueueLoopResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12+\n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x39\n\x05\x63laim\x18\x05 \x01(\x0b\x32%.turnwright.store.v1.ClaimRunResponseH\x00\x88\x01\x01\x42\x08\n\x06_claimB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/store/v1/queue.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/lease.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\"\xfa\x01\n\x12\x45nqueueLoopRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x0f \x01(\t\x12-\n\x03new\x18\x07 \x01(\x0b\x32\x1b.turnwright.store.v1.NewRunH\x00\x88\x01\x01\x42\x06\n\x04_new\"^\n\x06NewRun\x12\x38\n\x05\x63laim\x18\x01 \x01(\x0b\x32$.turnwright.store.v1.ClaimRunRequestH\x00\x88\x01\x01\x12\x10\n\x08like_run\x18\x02 \x01(\tB\x08\n\x06_claim\"\xe8\x01\n\x13\x45nqueueLoopResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12+\n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x39\n\x05\x63laim\x18\x05 \x01(\x0b\x32%.turnwright.store.v1.ClaimRunResponseH\x00\x88\x01\x01\x42\x08\n\x06_claimB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,10 +37,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.queue_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_ENQUEUELOOPREQUEST']._serialized_start=256
-  _globals['_ENQUEUELOOPREQUEST']._serialized_end=506
-  _globals['_NEWRUN']._serialized_start=509
-  _globals['_NEWRUN']._serialized_end=663
-  _globals['_ENQUEUELOOPRESPONSE']._serialized_start=666
-  _globals['_ENQUEUELOOPRESPONSE']._serialized_end=898
+  _globals['_ENQUEUELOOPREQUEST']._serialized_start=223
+  _globals['_ENQUEUELOOPREQUEST']._serialized_end=473
+  _globals['_NEWRUN']._serialized_start=475
+  _globals['_NEWRUN']._serialized_end=569
+  _globals['_ENQUEUELOOPRESPONSE']._serialized_start=572
+  _globals['_ENQUEUELOOPRESPONSE']._serialized_end=804
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,6 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
-from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
@@ -80,20 +79,14 @@ Global___EnqueueLoopRequest: _TypeAlias = EnqueueLoopRequest  # noqa: Y015
 
 @_typing.final
 class NewRun(_message.Message):
-    """What an executor wants of the call that creates a run. Needs the tier `system`; if the run exists, the call fails with
+    """What an executor wants of the call that creates a run. Only services may set it; if the run exists, the call fails with
     ALREADY_EXISTS, reason RUN_EXISTS, and nothing is stored.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CLAIM_FIELD_NUMBER: _builtins.int
-    PRINCIPAL_FIELD_NUMBER: _builtins.int
-    TIER_FIELD_NUMBER: _builtins.int
     LIKE_RUN_FIELD_NUMBER: _builtins.int
-    principal: _builtins.str
-    """Principal that the executor acts for: the loop is queued on its behalf."""
-    tier: _entry_pb2.Tier.ValueType
-    """Tier of that principal, at least `client`."""
     like_run: _builtins.str
     """Run of the project whose files are adopted with the claim, see AdoptFilesRequest; if the project has no file
     constraints and few files. Empty: none.
@@ -106,13 +99,11 @@ class NewRun(_message.Message):
         self,
         *,
         claim: _lease_pb2.ClaimRunRequest | None = ...,
-        principal: _builtins.str = ...,
-        tier: _entry_pb2.Tier.ValueType = ...,
         like_run: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "like_run", b"like_run", "principal", b"principal", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "like_run", b"like_run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
     _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015

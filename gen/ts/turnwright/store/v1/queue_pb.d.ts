@@ -6,7 +6,6 @@ import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { LoopSettings, RunSettings } from "../../types/v1/settings_pb.js";
 import type { ClaimRunRequest, ClaimRunResponse } from "./lease_pb.js";
-import type { Tier } from "../../types/v1/entry_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
@@ -80,7 +79,7 @@ export declare type EnqueueLoopRequest = Message<"turnwright.store.v1.EnqueueLoo
 export declare const EnqueueLoopRequestSchema: GenMessage<EnqueueLoopRequest>;
 
 /**
- * What an executor wants of the call that creates a run. Needs the tier `system`; if the run exists, the call fails with
+ * What an executor wants of the call that creates a run. Only services may set it; if the run exists, the call fails with
  * ALREADY_EXISTS, reason RUN_EXISTS, and nothing is stored.
  *
  * @generated from message turnwright.store.v1.NewRun
@@ -94,24 +93,10 @@ export declare type NewRun = Message<"turnwright.store.v1.NewRun"> & {
   claim?: ClaimRunRequest | undefined;
 
   /**
-   * Principal that the executor acts for: the loop is queued on its behalf.
-   *
-   * @generated from field: string principal = 2;
-   */
-  principal: string;
-
-  /**
-   * Tier of that principal, at least `client`.
-   *
-   * @generated from field: turnwright.types.v1.Tier tier = 3;
-   */
-  tier: Tier;
-
-  /**
    * Run of the project whose files are adopted with the claim, see AdoptFilesRequest; if the project has no file
    * constraints and few files. Empty: none.
    *
-   * @generated from field: string like_run = 4;
+   * @generated from field: string like_run = 2;
    */
   likeRun: string;
 };

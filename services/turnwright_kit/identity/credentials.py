@@ -1,0 +1,78 @@
+"""What the calls of a process say of who makes them: a client sends its token, a service a token of its own.
+
+A service makes its tokens from the secret, for each service that it calls, and anew long before they end. It sends the
+secret itself only for its holder: nothing less proves that to another process. Within one process nothing is sent; the
+channel hands the caller over.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, TypeVar
+
+from msgspec import structs
+from turnwright_values.types import Tier
+
+from turnwright_kit.identity.caller import Caller, Kind, Proof
+from turnwright_kit.identity.for_whom import header_of
+from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
+from turnwright_kit.scope import TextMetadata
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+NAMED_MAX: Final = 4096
+"""Callers whose header is remembered."""
+
+
+class Credentials:
+    """The credentials of one process for the calls of one service."""
+
+    def __init__(self, token: str, audience: str, tier: Tier | None = None, service: str = "") -> None:
+        """Of a client with this token; or of a `service`, which the secret `token` makes tokens for.
+
+        A tier lowers that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
+        """
+        self._sent = call_metadata(token, tier)
+        self._secret, self._audience, self._tier, self._service = token, audience, tier, service
+        self._renewed_s = 0.0
+        self._headers: dict[Caller, TextMetadata] = {}
+        self._callers: dict[Caller | None, Caller] = {}
+
+    def metadata(self, caller: Caller | None = None) -> TextMetadata:
+        """The headers of a call, for somebody or for this process itself. Raises LIMIT_EXCEEDED."""
+        if not self._service:
+            return self._sent
+        self._renew()
+        if caller is None:
+            return self._sent
+        found = self._headers.get(caller)
+        if found is None:
+            sender = call_metadata(self._secret) if caller.is_root else self._sent[:1]
+            found = _remember(self._headers, caller, (*sender, header_of(caller)))
+        return found
+
+    def _renew(self) -> None:
+        now_s = time.time()
+        if not self._renewed_s <= now_s < self._renewed_s + DAY_S / 2:
+            key = TokenKey.of(self._secret, self._audience)
+            self._sent = call_metadata(make_token(key, self._service, Kind.SERVICE, DAY_S), self._tier)
+            self._renewed_s = now_s
+            self._headers.clear()
+
+    def caller(self, caller: Caller | None) -> Caller:
+        """Who makes a call within this process, for somebody or for the service itself."""
+        found = self._callers.get(caller)
+        if found is None:
+            own = Caller(self._service, Kind.SERVICE, self._tier or Tier.SYSTEM, Proof.PROCESS)
+            made = own if caller is None else structs.replace(caller, by=self._service)
+            found = _remember(self._callers, caller, made)
+        return found
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> V:
+    if len(known) >= NAMED_MAX:
+        del known[next(iter(known))]
+    known[key] = value
+    return value
