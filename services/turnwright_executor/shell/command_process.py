@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -175,7 +176,14 @@ class ChildProcess:
             self._loop.call_soon_threadsafe(self._ended.set)
 
 
-SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
+def _program(script: str) -> str:
+    """The script, compiled if that is kept: else it would be compiled again for every command."""
+    compiled = cache_from_source(script)
+    is_fresh = os.path.exists(compiled) and os.path.getmtime(compiled) >= os.path.getmtime(script)
+    return compiled if is_fresh else script
+
+
+SUPERVISOR: Final = (sys.executable, "-I", "-S", _program(supervisor.__file__))
 """The supervisor program; its words, `--` and the command follow as arguments."""
 
 _COUNT_EVERY: Final = 10
