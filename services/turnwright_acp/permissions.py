@@ -30,9 +30,9 @@ RESULT_BYTES_MAX: Final = 512 * 1024
 """Bytes of the result of a tool that the run takes; a longer one is cut off."""
 _OPTIONS: Final = (
     {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
-    {"optionId": "allow_always", "name": "Allow {tool} in this session", "kind": "allow_always"},
+    {"optionId": "allow_always", "name": "Always allow {kind} in this session", "kind": "allow_always"},
     {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
-    {"optionId": "reject_always", "name": "Reject {tool} in this session", "kind": "reject_always"},
+    {"optionId": "reject_always", "name": "Always reject {kind} in this session", "kind": "reject_always"},
 )
 
 
@@ -152,7 +152,10 @@ class Permissions:
         if diffs:
             call["content"] = diffs
             call["locations"] = [{"path": diff["path"]} for diff in diffs]
-        options = [{**one, "name": one["name"].format(tool=f"`{proposal.tool}`")} for one in _OPTIONS]
+        kind = ", ".join(f"`{target or proposal.tool}`" for target in proposal.kind_targets)
+        # What no rule would match can only be decided once.
+        offered = _OPTIONS if kind else (_OPTIONS[0], _OPTIONS[2])
+        options = [{**one, "name": one["name"].format(kind=kind)} for one in offered]
         return {"toolCall": call, "options": options}
 
     async def _settle(self, path: str, option: str) -> None:

@@ -512,13 +512,60 @@ add_command(
     common=(),
 )
 
-policy = add_group(app, "policy", "Test voters and other plugins.")
+policy = add_group(app, "policy", "Say what happens without asking, and try rules and voters on what has happened.")
+RULES_OF_RUN: Final = Option(["--run"], metavar="RUN", help="Those of this run, not of the project.")
+TOOL: Final = Option(["--tool"], metavar="TOOL", default="sh", help="The tool [sh].")
+PRINCIPAL: Final = Option(["--principal"], metavar="NAME", default="", help="Only for runs that work for this person.")
+RULES_FILE: Final = Option(["--rules"], metavar="FILE", type=FILE, help="The rules of this file, not those that hold.")
+add_command(
+    policy,
+    "list",
+    "rules:list_rules",
+    "List the approval rules that hold in the project, or in a run.",
+    Option(["--run"], metavar="RUN", help="Also those of this run."),
+)
+add_command(
+    policy,
+    "set",
+    "rules:set_rule",
+    "Allow effects without asking, have somebody asked about them, or deny them.",
+    Argument(["verdict"], metavar="VERDICT", type=click.Choice(["allow", "ask", "deny"]), help="allow, ask or deny."),
+    Argument(["target"], metavar="[TARGET]", default="", help="Pattern, as `git push *` or `src/**`; none: anything."),
+    Option(["--tool"], metavar="TOOL", default="", help="Only for this tool."),
+    RULES_OF_RUN,
+    PRINCIPAL,
+    Option(["--mode"], type=click.Choice(["act", "ask"]), help="Only in this mode."),
+    Option(["--network"], is_flag=True, help="Let commands that are allowed use the network."),
+)
+add_command(
+    policy,
+    "remove",
+    "rules:remove_rule",
+    "Remove an approval rule.",
+    Argument(["rule"], metavar="NUMBER", type=AT_LEAST_0, help="Its number, as `policy list` shows it."),
+    RULES_OF_RUN,
+)
 add_command(
     policy,
     "test",
-    "policy:try_policy",
-    "Show which verdicts of stored turns would differ with a voter; changes nothing. Exits with 1 if some would.",
+    "rules:try_rules",
+    "Show what the approval rules say of a command line, a path or an address, and which rule decides.",
+    Argument(["target"], metavar="TARGET", help="The command line, path or address."),
+    TOOL,
+    Option(["--run"], metavar="RUN", help="Also by the rules of this run."),
+    PRINCIPAL,
+    Option(["--mode"], type=click.Choice(["act", "ask"]), default="act", help="In this mode [act]."),
+    RULES_FILE,
+)
+add_command(
+    policy,
+    "backtest",
+    "rules:backtest",
+    "Show what approval rules would have decided otherwise in stored runs, or with --hook, which verdicts would differ "
+    "with a voter; changes nothing. Exits with 1 if some would.",
     Option(["--hook"], metavar="MODULE:FUNCTION", multiple=True, help="A voter, or a plugin's register; repeatable."),
+    Option(["--verdicts"], is_flag=True, help="Judge the turns again with the plugins that are loaded here."),
+    RULES_FILE,
     Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
     Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
 )

@@ -90,8 +90,26 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright store": ("turnwright store backup copy.db",),
     "turnwright store backup": ("turnwright store backup copy.db",),
     "turnwright store restore": ("turnwright store restore copy.db --db postgresql://host/name",),
-    "turnwright policy": ("turnwright policy test --hook my_voters:careful --all",),
-    "turnwright policy test": ("turnwright policy test --hook my_voters:careful --all",),
+    "turnwright policy": (
+        "turnwright policy set allow 'git status *' --tool sh",
+        'turnwright policy test "git push" --tool sh',
+        "turnwright policy backtest --rules rules.toml --all",
+    ),
+    "turnwright policy list": ("turnwright policy list --run fix-tests",),
+    "turnwright policy set": (
+        "turnwright policy set allow 'git status *' --tool sh",
+        "turnwright policy set ask 'migrations/**'",
+        "turnwright policy set deny 'rm *' --tool sh",
+    ),
+    "turnwright policy remove": ("turnwright policy remove 12",),
+    "turnwright policy test": (
+        'turnwright policy test "git push" --tool sh',
+        "turnwright policy test src/a.py --tool set",
+    ),
+    "turnwright policy backtest": (
+        "turnwright policy backtest --rules rules.toml --all",
+        "turnwright policy backtest --hook my_voters:careful --all",
+    ),
     "turnwright token": ("turnwright token create --principal alice",),
     "turnwright token create": (
         "turnwright token create --principal alice",

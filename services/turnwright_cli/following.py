@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 from turnwright.types.v1.command_record_pb2 import DECISION_KIND_ACCEPTED, DECISION_KIND_EXPIRED, DECISION_KIND_REJECTED
+from turnwright.types.v1.session_command_pb2 import DECISION_SCOPE_RUN, ApproveTools
 
 from turnwright_cli.changes import changes_of
 from turnwright_cli.editing import edited_proposal, picked
@@ -234,16 +235,21 @@ class Follower:
         self._asked = ""
         if decision is None:
             return False
+        project, run = self._queued.project, self._queued.run
         try:
-            await self._client.resolve(
-                self._queued.project,
-                self._queued.run,
-                proposal.path,
-                accept=decision.accept,
-                comment=decision.comment,
-                contents=decision.contents,
-                answer=decision.answer,
-            )
+            if decision.always:
+                approved = ApproveTools(calls=[proposal.path], scope=DECISION_SCOPE_RUN)
+                await self._client.submit(project, run, approve_tools=approved)
+            else:
+                await self._client.resolve(
+                    project,
+                    run,
+                    proposal.path,
+                    accept=decision.accept,
+                    comment=decision.comment,
+                    contents=decision.contents,
+                    answer=decision.answer,
+                )
         except TurnwrightError as error:
             if error.reason is not Reason.NOT_PROPOSED:
                 raise

@@ -1,4 +1,4 @@
-"""`policy test`: replays the verdicts of stored turns with other voters, and shows where they would differ.
+"""`policy backtest` with voters: replays the verdicts of stored turns, and shows where they would differ.
 
 Nothing is written: the chain runs in this process, on what a watcher may read.
 """
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from click import UsageError
 from rich.text import Text
 from turnwright_values.types import Entry, Turn
 
@@ -33,19 +32,17 @@ TURNS_MAX: Final = 1000
 """Maximum number of a run's latest turns that are replayed."""
 
 
-async def try_policy(call: Invocation, *, hook: Sequence[str], run: Sequence[str], every: bool) -> int:
-    """Try voters (`module:function`) over runs (`RUN`, `PROJECT/RUN`, or `every` one of the project).
+async def try_voters(call: Invocation, *, hook: Sequence[str], run: Sequence[str]) -> int:
+    """Try voters (`module:function`) over runs (`RUN`, `PROJECT/RUN`; none: every one of the project).
 
     The exit code says whether anything would differ. Raises SettingsError, UsageError.
     """
-    if every == bool(run):
-        raise UsageError("Say --run RUN, or --all.")
     # A voter is mostly tried where it is written, and a console script does not look there by itself.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     replay = Replay(load(ExecutorSettings), hook)
     async with open_session(call.settings) as session:
-        async for project, name in _named(session.client, call, run):
+        async for project, name in named_runs(session.client, call, run):
             await replay.add_run(project, name, *await read_turns(session.client, project, name))
     _show(replay, as_json=call.as_json)
     failed = {(one.plugin, one.name): error for one, error in replay.failures}
@@ -56,7 +53,7 @@ async def try_policy(call: Invocation, *, hook: Sequence[str], run: Sequence[str
     return DIFFERENT if any(one.differs for one in replay.verdicts) else DONE
 
 
-async def _named(client: Client, call: Invocation, runs: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+async def named_runs(client: Client, call: Invocation, runs: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
     """The project and the alias of each run."""
     named = [name.partition("/") for name in runs]
     if any(separator and not (project and run) for project, separator, run in named):

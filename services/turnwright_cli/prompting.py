@@ -10,6 +10,7 @@ from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.editing import can_pick
 from turnwright_cli.effects import is_cut
+from turnwright_cli.plain import shown_line
 from turnwright_core.limits import COMMENT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ SHOW: Final = "[s]how all, "
 HUNKS: Final = "by [h]unk, "
 """Offered if a change has several."""
 ACCEPT: Final = "[a]ccept, "
-QUESTION: Final = "[r]eject, reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l?"
+QUESTION: Final = "[r]eject, reject with [c]omment, [e]dit, {}accept a[l]l?"
+KIND: Final = "always this [k]ind ({}), "
+"""Offered if a rule can say it; with its patterns."""
 ANSWER: Final = "your answer (Ctrl-D leaves it for later):"
 COMMENT: Final = "comment for the model:"
 ANSWERS: Final = "Answer with one of the letters in brackets; Ctrl-D leaves the decision for later."
@@ -31,7 +34,7 @@ class PromptDecision(Struct, frozen=True):
 
     An acceptance may have other `contents`, by path, or the `answer` to a question; with `edits` an editor is opened on
     the proposed content first, with `picks` its hunks are accepted one by one. `shows` does not decide: the whole
-    proposal is shown first.
+    proposal is shown first. `always`: rules of the run accept others of its kind.
     """
 
     accept: bool
@@ -41,6 +44,7 @@ class PromptDecision(Struct, frozen=True):
     edits: bool = False
     picks: bool = False
     shows: bool = False
+    always: bool = False
 
 
 _DECISIONS: Final[Mapping[str, PromptDecision]] = {
@@ -53,21 +57,21 @@ _DECISIONS: Final[Mapping[str, PromptDecision]] = {
 
 
 class Prompter:
-    """Asks the person at the terminal: after `accept all` no more, after `always this kind` not about that tool."""
+    """Asks the person at the terminal: after `accept all` no more."""
 
     def __init__(self, keyboard: Keyboard, say: Callable[[str], None]) -> None:
         self.ask: Final = keyboard.ask
         self.away: Final = keyboard.released
         self._say = say
         self._accepts_all = False
-        self._accepted_tools: set[str] = set()
 
     async def decide(self, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision; None to leave it for later. The proposal has been shown."""
         if proposal.HasField("question"):
             return await self._answered(proposal.question.options)
-        question = SHOW * is_cut(proposal) + ACCEPT + HUNKS * can_pick(proposal) + QUESTION
-        while not (self._accepts_all or proposal.tool in self._accepted_tools):
+        kind = KIND.format(kind_words(proposal)) * bool(proposal.kind_targets)
+        question = SHOW * is_cut(proposal) + ACCEPT + HUNKS * can_pick(proposal) + QUESTION.format(kind)
+        while not self._accepts_all:
             word = await self.ask(question, one_key=True)
             if word is None:
                 return None
@@ -76,8 +80,8 @@ class Prompter:
                 return await self._commented()
             if word in ("l", "all"):
                 self._accepts_all = True
-            elif word in ("k", "kind"):
-                self._accepted_tools.add(proposal.tool)
+            elif word in ("k", "kind") and kind:
+                return PromptDecision(accept=True, always=True)
             elif word in _DECISIONS and not (_DECISIONS[word].picks and not can_pick(proposal)):
                 return _DECISIONS[word]
             else:
@@ -102,6 +106,11 @@ class Prompter:
                 return PromptDecision(
                     accept=True, answer=options[chosen] if 0 <= chosen < len(options) else cut_comment(text)
                 )
+
+
+def kind_words(proposal: proposal_pb2.Proposal) -> str:
+    """The effects that are of the kind of one: `git add *`, or the name of its tool."""
+    return ", ".join(shown_line(target) or proposal.tool for target in proposal.kind_targets)
 
 
 def cut_comment(text: str) -> str:

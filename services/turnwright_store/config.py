@@ -57,6 +57,11 @@ class StoreSettings(Settings):
         ge=0,
         le=1024 * 1024,
     )
+    rules: str = setting(
+        "File with the [approval rules](approval-rules.md#rules-of-the-deployment) of the deployment. Every store "
+        "reads its own when it starts. Empty: `rules.toml` in the home, if there is one.",
+        "",
+    )
     db_readers: int = setting("Number of database connections for reading.", 2, ge=1, le=64)
     assembly: Literal["packet", "transcript"] = setting(
         "How a run is sent to its model if neither its task nor its project says: as a `packet` of sections, or as a "
@@ -150,6 +155,13 @@ class StoreSettings(Settings):
         """The variables of models."""
         models = {f"{MODEL_PREFIX}{alias}": name for alias, name in self.seeds.vendor_models.items()}
         return models | {f"{CONTEXT_PREFIX}{alias}": str(size) for alias, size in self.seeds.context_lengths.items()}
+
+    @property
+    def rules_file(self) -> Path | None:
+        """The file with the approval rules of the deployment; None: there is none."""
+        if self.rules:
+            return Path(self.rules).expanduser()
+        return file if (file := self.home / "rules.toml").exists() else None
 
     @property
     def is_on_postgresql(self) -> bool:

@@ -206,7 +206,7 @@ def test_a_screen_of_20_columns_shows_whole_words_of_a_diff_and_a_question(bench
         screen = person.screen().splitlines()
         assert max(map(len, screen)) <= 20
         assert {"-old", "+new"} <= set(screen)
-        assert " ".join(screen).endswith("reject with [c]omment, [e]dit, always this [k]ind, accept a[l]l?")
+        assert " ".join(screen).endswith("[e]dit, always this [k]ind (a.txt), accept a[l]l?")
         person.type("a\r")
         person.expect_text("changed")
         leave(person)

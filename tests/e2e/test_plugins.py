@@ -134,7 +134,7 @@ def test_a_broken_plugin_that_is_left_out_hinders_nothing(bench) -> None:
         assert server.stop() == 0
 
 
-# ---- turnwright policy test
+# ---- turnwright policy backtest
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def done(tmp_path_factory) -> Bench:
 
 
 def policy(bench: Bench, *arguments: str, **env: str):
-    return bench.run("policy", "test", *arguments, **env)
+    return bench.run("policy", "backtest", "--verdicts", *arguments, **env)
 
 
 def stored(bench: Bench, run: str) -> str:

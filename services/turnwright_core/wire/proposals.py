@@ -10,9 +10,11 @@ from turnwright_values.types import Entry
 
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, OLD_TEXTS_BYTES_MAX
 from turnwright_core.patterns.patch import text_before
+from turnwright_core.rules import targets_like
 from turnwright_core.text import cut_bytes
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_core.wire.command_records import decision_in, recorded_call
+from turnwright_core.wire.rules import intended_effect
 from turnwright_core.wire.times import time_to_pb
 
 _REMOVED_OUTCOME: Final = "removed:410"
@@ -49,6 +51,7 @@ def proposal_to_pb(record: Entry, *, whole: bool = False) -> proposal_pb2.Propos
         target=str(attributes.get("target", "")),
         body=_shown(record.body, whole=whole),
         body_size_bytes=record.body_size_bytes,
+        kind_targets=targets_like(intended_effect(message)) or (),
     )
     if tool not in TOOL_ORDER:
         # As the model wrote it; empty if it was too large to be kept.

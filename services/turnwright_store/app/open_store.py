@@ -15,7 +15,8 @@ from turnwright_values.types import Assembly, Model
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_kit.settings import SettingsError
+from turnwright_kit.rules_file import RulesFile, read_rules
+from turnwright_kit.settings import PREFIX, SettingsError
 from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -80,8 +81,12 @@ def _models_to_seed(connection: Connection, seeds: ModelSeeds) -> list[Model]:
 
 
 def rules_of(opened: OpenedStore, settings: StoreSettings) -> StoreRules:
-    """The rules of a store with these settings, for its database."""
+    """The rules of a store with these settings, for its database. Raises SettingsError for a file."""
+    file = settings.rules_file
+    approval = read_rules(file, f"{PREFIX}RULES") if file else RulesFile()
     return StoreRules(
+        approval_rules=approval.rules,
+        approval_version=approval.version,
         incarnation=opened.incarnation,
         schemes=opened.schemes,
         schemes_version=registry_to_pb(opened.schemes.values()).version,

@@ -63,14 +63,21 @@ async def test_a_proposal_is_a_permission(tmp_path, option, text, tool_status):
 
 async def test_a_permission_for_the_session_is_asked_for_once(tmp_path):
     async with running(tmp_path) as services, editing(services) as editor:
-        services.script('<set path="a.txt">1\n</set>' + DONE)
+        services.script('<set path="src/a.txt">1\n</set>' + DONE)
         editor.decide = lambda request: "allow_always"
         session = await editor.new()
         await editor.prompt(session)
-        services.script('<set path="b.txt">2\n</set>' + DONE)
+        services.script('<set path="src/b.txt">2\n</set>' + DONE)
         await editor.prompt(session)
-        assert (services.files / "b.txt").read_text() == "2\n"
-        assert len(editor.asked) == 1
+        assert (services.files / "src" / "b.txt").read_text() == "2\n"
+        (asked,) = editor.asked
+        names = {one["kind"]: one["name"] for one in asked["params"]["options"]}
+        assert names["allow_always"] == "Always allow `src/**` in this session"
+        assert names["reject_always"] == "Always reject `src/**` in this session"
+        services.script(f"<sh>echo 1 > x</sh>{DONE}", DONE)
+        editor.decide = lambda request: "reject_once"
+        await editor.prompt(session)
+        assert {one["kind"] for one in editor.asked[1]["params"]["options"]} == {"allow_once", "reject_once"}
 
 
 async def test_a_cancel_answers_the_prompt(tmp_path):

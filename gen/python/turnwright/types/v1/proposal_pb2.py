@@ -27,7 +27,7 @@ from turnwright.types.v1 import command_record_pb2 as turnwright_dot_types_dot_v
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/proposal.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a(turnwright/types/v1/command_record.proto\x1a\x1fturnwright/types/v1/entry.proto\"\xdc\x03\n\x08Proposal\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x31\n\x05\x66iles\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.FileChangesH\x00\x12\x35\n\x07\x63ommand\x18\x05 \x01(\x0b\x32\".turnwright.types.v1.CommandEffectH\x00\x12\x37\n\x08question\x18\x06 \x01(\x0b\x32#.turnwright.types.v1.QuestionEffectH\x00\x12/\n\x04\x63\x61ll\x18\x07 \x01(\x0b\x32\x1f.turnwright.types.v1.PluginCallH\x00\x12:\n\x0b\x63lient_tool\x18\x0c \x01(\x0b\x32#.turnwright.types.v1.ClientToolCallH\x00\x12\x0e\n\x06target\x18\x08 \x01(\t\x12\x0c\n\x04\x62ody\x18\t \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\n \x01(\x03\x12\x41\n\x0f\x63ommand_written\x18\x0b \x01(\x0b\x32#.turnwright.types.v1.WrittenCommandH\x01\x88\x01\x01\x42\x08\n\x06\x65\x66\x66\x65\x63tB\x12\n\x10_command_written\"9\n\x0e\x43lientToolCall\x12\x16\n\x0e\x61rguments_json\x18\x01 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\"\xb3\x01\n\x0eWrittenCommand\x12G\n\nattributes\x18\x01 \x03(\x0b\x32\x33.turnwright.types.v1.WrittenCommand.AttributesEntry\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x0b\x46ileChanges\x12\x30\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1f.turnwright.types.v1.FileChange\"\x80\x01\n\nFileChange\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x31\n\x04kind\x18\x02 \x01(\x0e\x32#.turnwright.types.v1.FileChangeKind\x12\r\n\x05patch\x18\x03 \x01(\t\x12\x15\n\x08old_text\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_old_text\"\xf2\x01\n\x10ProposalDecision\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12/\n\x04kind\x18\x04 \x01(\x0e\x32!.turnwright.types.v1.DecisionKind\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\x0f\n\x07\x63omment\x18\x06 \x01(\t\x12/\n\x0b\x64\x65\x63ide_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x65\x64ited\x18\x08 \x01(\x08*\x89\x01\n\x0e\x46ileChangeKind\x12 \n\x1c\x46ILE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46ILE_CHANGE_KIND_CREATE\x10\x01\x12\x1b\n\x17\x46ILE_CHANGE_KIND_MODIFY\x10\x02\x12\x1b\n\x17\x46ILE_CHANGE_KIND_DELETE\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/proposal.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a(turnwright/types/v1/command_record.proto\x1a\x1fturnwright/types/v1/entry.proto\"\xf2\x03\n\x08Proposal\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x31\n\x05\x66iles\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.FileChangesH\x00\x12\x35\n\x07\x63ommand\x18\x05 \x01(\x0b\x32\".turnwright.types.v1.CommandEffectH\x00\x12\x37\n\x08question\x18\x06 \x01(\x0b\x32#.turnwright.types.v1.QuestionEffectH\x00\x12/\n\x04\x63\x61ll\x18\x07 \x01(\x0b\x32\x1f.turnwright.types.v1.PluginCallH\x00\x12:\n\x0b\x63lient_tool\x18\x0c \x01(\x0b\x32#.turnwright.types.v1.ClientToolCallH\x00\x12\x0e\n\x06target\x18\x08 \x01(\t\x12\x0c\n\x04\x62ody\x18\t \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\n \x01(\x03\x12\x41\n\x0f\x63ommand_written\x18\x0b \x01(\x0b\x32#.turnwright.types.v1.WrittenCommandH\x01\x88\x01\x01\x12\x14\n\x0ckind_targets\x18\r \x03(\tB\x08\n\x06\x65\x66\x66\x65\x63tB\x12\n\x10_command_written\"9\n\x0e\x43lientToolCall\x12\x16\n\x0e\x61rguments_json\x18\x01 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\"\xb3\x01\n\x0eWrittenCommand\x12G\n\nattributes\x18\x01 \x03(\x0b\x32\x33.turnwright.types.v1.WrittenCommand.AttributesEntry\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x0b\x46ileChanges\x12\x30\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1f.turnwright.types.v1.FileChange\"\x80\x01\n\nFileChange\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x31\n\x04kind\x18\x02 \x01(\x0e\x32#.turnwright.types.v1.FileChangeKind\x12\r\n\x05patch\x18\x03 \x01(\t\x12\x15\n\x08old_text\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_old_text\"\xf2\x01\n\x10ProposalDecision\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12/\n\x04kind\x18\x04 \x01(\x0e\x32!.turnwright.types.v1.DecisionKind\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\x0f\n\x07\x63omment\x18\x06 \x01(\t\x12/\n\x0b\x64\x65\x63ide_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x65\x64ited\x18\x08 \x01(\x08*\x89\x01\n\x0e\x46ileChangeKind\x12 \n\x1c\x46ILE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46ILE_CHANGE_KIND_CREATE\x10\x01\x12\x1b\n\x17\x46ILE_CHANGE_KIND_MODIFY\x10\x02\x12\x1b\n\x17\x46ILE_CHANGE_KIND_DELETE\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,20 +37,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_WRITTENCOMMAND_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_WRITTENCOMMAND_ATTRIBUTESENTRY']._serialized_options = b'8\001'
-  _globals['_FILECHANGEKIND']._serialized_start=1329
-  _globals['_FILECHANGEKIND']._serialized_end=1466
+  _globals['_FILECHANGEKIND']._serialized_start=1351
+  _globals['_FILECHANGEKIND']._serialized_end=1488
   _globals['_PROPOSAL']._serialized_start=168
-  _globals['_PROPOSAL']._serialized_end=644
-  _globals['_CLIENTTOOLCALL']._serialized_start=646
-  _globals['_CLIENTTOOLCALL']._serialized_end=703
-  _globals['_WRITTENCOMMAND']._serialized_start=706
-  _globals['_WRITTENCOMMAND']._serialized_end=885
-  _globals['_WRITTENCOMMAND_ATTRIBUTESENTRY']._serialized_start=836
-  _globals['_WRITTENCOMMAND_ATTRIBUTESENTRY']._serialized_end=885
-  _globals['_FILECHANGES']._serialized_start=887
-  _globals['_FILECHANGES']._serialized_end=950
-  _globals['_FILECHANGE']._serialized_start=953
-  _globals['_FILECHANGE']._serialized_end=1081
-  _globals['_PROPOSALDECISION']._serialized_start=1084
-  _globals['_PROPOSALDECISION']._serialized_end=1326
+  _globals['_PROPOSAL']._serialized_end=666
+  _globals['_CLIENTTOOLCALL']._serialized_start=668
+  _globals['_CLIENTTOOLCALL']._serialized_end=725
+  _globals['_WRITTENCOMMAND']._serialized_start=728
+  _globals['_WRITTENCOMMAND']._serialized_end=907
+  _globals['_WRITTENCOMMAND_ATTRIBUTESENTRY']._serialized_start=858
+  _globals['_WRITTENCOMMAND_ATTRIBUTESENTRY']._serialized_end=907
+  _globals['_FILECHANGES']._serialized_start=909
+  _globals['_FILECHANGES']._serialized_end=972
+  _globals['_FILECHANGE']._serialized_start=975
+  _globals['_FILECHANGE']._serialized_end=1103
+  _globals['_PROPOSALDECISION']._serialized_start=1106
+  _globals['_PROPOSALDECISION']._serialized_end=1348
 # @@protoc_insertion_point(module_scope)

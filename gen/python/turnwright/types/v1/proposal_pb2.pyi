@@ -68,6 +68,7 @@ class Proposal(_message.Message):
     BODY_FIELD_NUMBER: _builtins.int
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     COMMAND_WRITTEN_FIELD_NUMBER: _builtins.int
+    KIND_TARGETS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the command's record, `log://turn_N/{tool}/{slug}`. Pass it to ResolveProposal."""
     tool: _builtins.str
@@ -110,6 +111,12 @@ class Proposal(_message.Message):
         other tools, whose effect is all that happens.
         """
 
+    @_builtins.property
+    def kind_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of effects of this kind: the targets of the rules that ApproveTools and RejectTools set with scope RUN. An empty one
+        stands for whatever the tool does. None: it can be approved only once.
+        """
+
     def __init__(
         self,
         *,
@@ -125,10 +132,11 @@ class Proposal(_message.Message):
         body: _builtins.str = ...,
         body_size_bytes: _builtins.int = ...,
         command_written: Global___WrittenCommand | None = ...,
+        kind_targets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "call", b"call", "client_tool", b"client_tool", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "body", b"body", "body_size_bytes", b"body_size_bytes", "call", b"call", "client_tool", b"client_tool", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "path", b"path", "question", b"question", "target", b"target", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command_written", b"_command_written", "body", b"body", "body_size_bytes", b"body_size_bytes", "call", b"call", "client_tool", b"client_tool", "command", b"command", "command_written", b"command_written", "effect", b"effect", "files", b"files", "kind_targets", b"kind_targets", "path", b"path", "question", b"question", "target", b"target", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__command_written: _TypeAlias = _typing.Literal["command_written"]  # noqa: Y015
     _WhichOneofArgType__command_written: _TypeAlias = _typing.Literal["_command_written", b"_command_written"]  # noqa: Y015

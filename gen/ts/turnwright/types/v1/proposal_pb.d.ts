@@ -117,6 +117,14 @@ export declare type Proposal = Message<"turnwright.types.v1.Proposal"> & {
    * @generated from field: optional turnwright.types.v1.WrittenCommand command_written = 11;
    */
   commandWritten?: WrittenCommand | undefined;
+
+  /**
+   * Patterns of effects of this kind: the targets of the rules that ApproveTools and RejectTools set with scope RUN. An empty one
+   * stands for whatever the tool does. None: it can be approved only once.
+   *
+   * @generated from field: repeated string kind_targets = 13;
+   */
+  kindTargets: string[];
 };
 
 /**

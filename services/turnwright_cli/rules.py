@@ -1,0 +1,231 @@
+"""`policy`: approval rules of a project or a run; what they say of a command, and of what runs have done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from click import UsageError
+from msgspec import Struct
+from turnwright.types.v1 import command_record_pb2, rule_pb2, settings_pb2
+from turnwright_values.types import Entry, Mode, Rule, RuleVerdict
+
+from turnwright_cli.exit_codes import DIFFERENT, DONE
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import Column, answer, enum_word, show_list, write_line
+from turnwright_cli.plain import safe_line
+from turnwright_cli.policy import named_runs, read_turns, try_voters
+from turnwright_cli.run_list import full_alias
+from turnwright_cli.session import open_project, open_session
+from turnwright_core.rules import COMMAND_TOOLS, IntendedEffect, RuleDecision, decide, rule_words
+from turnwright_core.wire.codec import codec
+from turnwright_core.wire.command_records import decision_in
+from turnwright_core.wire.rules import intended_effect
+from turnwright_kit.rules_file import read_rules
+
+MODES: Final = {"act": Mode.ACT, "ask": Mode.ASK}
+VERDICTS: Final = ("allow", "ask", "deny")
+
+
+def _conditions(rule: rule_pb2.Rule) -> str:
+    modes = [word for word, number in MODES.items() if int(number) == rule.mode]
+    return " ".join(filter(None, (rule.principal, *modes, "network" * rule.network)))
+
+
+_COLUMNS: Final[Sequence[Column[rule_pb2.Rule]]] = (
+    Column("rule", lambda rule: str(rule.id or "file")),
+    Column("level", lambda rule: enum_word(rule_pb2.RuleLevel.DESCRIPTOR, rule.level)),
+    Column("verdict", lambda rule: enum_word(rule_pb2.RuleVerdict.DESCRIPTOR, rule.verdict), decides=True),
+    Column("tool", lambda rule: rule.tool or "every tool", decides=True),
+    Column("target", lambda rule: rule.target or "whatever it does", decides=True),
+    Column("for", _conditions),
+    Column("by", lambda rule: rule.by),
+)
+_rule_from_pb = codec(Rule, rule_pb2.Rule)[1]
+
+
+async def list_rules(call: Invocation, *, run: str | None) -> int:
+    async with open_project(call) as (client, project):
+        alias = await full_alias(client, project, run) if run else ""
+        rules = await client.list_rules(project, alias)
+    hint = "The last rule of a level that matches counts; a deny is final."
+    if _denies_all(rules):
+        hint = "These rules deny everything: no command runs, and no file changes."
+    return show_list(call, rules, _COLUMNS, empty="There is no rule: a person is asked.", hint=hint)
+
+
+def _denies_all(rules: Iterable[rule_pb2.Rule]) -> bool:
+    kinds = [
+        IntendedEffect("sh", "true"),
+        IntendedEffect("set", places=("a",)),
+        IntendedEffect("get", places=("https://a.org",)),
+    ]
+    values = list(map(_rule_from_pb, rules))
+    return all(decide(values, one).verdict is RuleVerdict.DENY for one in kinds)
+
+
+async def set_rule(
+    call: Invocation,
+    *,
+    verdict: str,
+    target: str,
+    tool: str,
+    run: str | None,
+    principal: str,
+    mode: str | None,
+    network: bool,
+) -> int:
+    rule = rule_pb2.Rule(
+        verdict=rule_pb2.RuleVerdict.Value(f"RULE_VERDICT_{verdict.upper()}"),
+        tool=tool,
+        target=target,
+        principal=principal,
+        mode=settings_pb2.Mode.ValueType(MODES[mode]) if mode else settings_pb2.MODE_UNSPECIFIED,
+        network=network,
+    )
+    async with open_project(call) as (client, project):
+        alias = await full_alias(client, project, run) if run else ""
+        made = await client.set_rule(project, rule, alias)
+    return answer(call, [made], f"Rule {made.id} of {safe_line(alias or project)}: {safe_line(_words(made))}.")
+
+
+def _words(rule: rule_pb2.Rule) -> str:
+    return rule_words(_rule_from_pb(rule))
+
+
+async def remove_rule(call: Invocation, *, rule: int, run: str | None) -> int:
+    async with open_project(call) as (client, project):
+        alias = await full_alias(client, project, run) if run else ""
+        await client.delete_rule(project, rule, alias)
+    return answer(call, [], f"Rule {rule} is gone.")
+
+
+async def try_rules(
+    call: Invocation, *, target: str, tool: str, run: str | None, principal: str, mode: str, rules: Path | None
+) -> int:
+    """What the rules say of a command line, a path or an address."""
+    held, given = [], target
+    if rules:
+        held = list(read_rules(rules, "--rules").rules)
+    else:
+        async with open_project(call) as (client, project):
+            alias = await full_alias(client, project, run) if run else ""
+            held = list(map(_rule_from_pb, await client.list_rules(project, alias)))
+    is_line = tool in COMMAND_TOOLS
+    line, places = (given, ()) if is_line else (None, (given,))
+    decision = decide(held, IntendedEffect(tool, line, places, principal, MODES[mode]))
+    if call.as_json:
+        write_line(json.dumps({"verdict": decision.verdict.name.lower(), "rule": _as_dict(decision)}))
+    else:
+        write_line(f"{decision.verdict.name.lower()}: {safe_line(_because(decision))}")
+    return DONE
+
+
+def _as_dict(decision: RuleDecision) -> dict[str, object] | None:
+    rule = decision.rule
+    if rule is None:
+        return None
+    return {"id": rule.id, "level": rule.level.name.lower(), "tool": rule.tool, "target": rule.target}
+
+
+def _because(decision: RuleDecision) -> str:
+    rule = decision.rule
+    if rule is None:
+        return "no rule matches"
+    named = f"rule {rule.id} of the {rule.level.name.lower()}" if rule.id else "a rule of the file"
+    return f"{named} ({rule_words(rule)})"
+
+
+class _Past(Struct, frozen=True):
+    """What became of a command, and what the rules say of it."""
+
+    project: str
+    entry: Entry
+    was: str
+    by: str
+    decision: RuleDecision
+    what: str
+
+    @property
+    def would_be(self) -> str:
+        return self.decision.verdict.name.lower()
+
+    @property
+    def differs(self) -> bool:
+        """Whether the rules would have decided otherwise, where they decide."""
+        return self.decision.verdict is (RuleVerdict.ALLOW if self.was == "rejected" else RuleVerdict.DENY)
+
+
+async def backtest(
+    call: Invocation, *, hook: Sequence[str], verdicts: bool, rules: Path | None, run: Sequence[str], every: bool
+) -> int:
+    """What the rules of a file, or those that hold now, say of the effects of stored runs; or what voters say.
+
+    The exit code says whether anything would differ. Raises SettingsError, UsageError.
+    """
+    if every == bool(run):
+        raise UsageError("Say --run RUN, or --all.")
+    if rules and (hook or verdicts):
+        raise UsageError("--rules is about effects, --hook and --verdicts are about verdicts: say one of them.")
+    if hook or verdicts:
+        return await try_voters(call, hook=hook, run=run)
+    own = list(read_rules(rules, "--rules").rules) if rules else None
+    past: list[_Past] = []
+    async with open_session(call.settings) as session:
+        async for project, name in named_runs(session.client, call, run):
+            held = own if own is not None else map(_rule_from_pb, await session.client.list_rules(project, name))
+            held = list(held)
+            _, entries = await read_turns(session.client, project, name)
+            past += [one for entry in entries if (one := _judged(project, entry, held))]
+    different = [one for one in past if one.differs]
+    counts = {word: sum(one.would_be == word for one in past) for word in VERDICTS}
+    if call.as_json:
+        for one in different:
+            at = {"project": one.project, "path": one.entry.path, "was": one.was, "by": one.by}
+            write_line(json.dumps({**at, "would_be": one.would_be, "rule": _as_dict(one.decision)}))
+        write_line(json.dumps({"effects": len(past), "different": len(different), **counts}))
+        return DIFFERENT if different else DONE
+    for one in different:
+        by = f" by {one.by}" if one.by else ""
+        write_line(safe_line(f"{one.what}: {one.was}{by} -> {one.would_be}, {_because(one.decision)}"))
+    summed = ", ".join(f"{count} {word}" for word, count in counts.items())
+    write_line(f"{len(different)} of {len(past)} effects would have been decided otherwise ({summed}).")
+    return DIFFERENT if different else DONE
+
+
+_WAS: Final = {
+    command_record_pb2.DECISION_KIND_ACCEPTED: "accepted",
+    command_record_pb2.DECISION_KIND_REJECTED: "rejected",
+    command_record_pb2.DECISION_KIND_EXPIRED: "expired",
+}
+
+
+def _judged(project: str, entry: Entry, rules: Sequence[Rule]) -> _Past | None:
+    """None for what is no effect, or has not ended."""
+    if not (entry.record and entry.state.is_settled):
+        return None
+    record = command_record_pb2.CommandRecord.FromString(entry.record)
+    made = decision_in(entry.record)
+    is_effect = record.effect_class == command_record_pb2.EFFECT_CLASS_OUTSIDE or record.settled.files
+    if not (made or is_effect or record.HasField("rule")):
+        return None
+    intended = _intended(record, str(entry.attributes.get("target", "")))
+    denied = record.rule.verdict == rule_pb2.RULE_VERDICT_DENY
+    was = _WAS[int(made.kind)] if made else "rejected" if denied else "not asked"  # type: ignore[index]
+    what = intended.line or " ".join(intended.places)
+    return _Past(project, entry, was, made.principal if made else "", decide(rules, intended), f"{record.tool} {what}")
+
+
+def _intended(record: command_record_pb2.CommandRecord, target: str) -> IntendedEffect:
+    """What a command wanted to do, of which the record keeps no effect once it has ended."""
+    intended = intended_effect(record, mode=Mode.ACT)
+    if intended.line is not None or intended.places:
+        return intended
+    command = record.command
+    if record.tool in COMMAND_TOOLS:
+        given = {one.name: one.value for one in command.attributes}
+        return IntendedEffect(record.tool, command.body.strip() or given.get("command", target), mode=Mode.ACT)
+    places = tuple([one.path for one in record.settled.files]) or ((target,) if target else ())
+    return IntendedEffect(record.tool, None, places, mode=Mode.ACT)
