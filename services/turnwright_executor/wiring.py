@@ -152,9 +152,8 @@ class _Wired:
         plugins = load_plugins(settings.hooks, settings.tools)
         self._hooks = Hooks(plugins, settings.hook_deadline_s)
         _log.info("plugins_loaded", active=self._hooks.plugins)
-        # First: what a process that has ended leaves with uvloop may have the descriptor that gRPC takes for itself.
-        self._connect()
         sandbox = await _sandbox(settings)
+        self._connect()
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
         services = self._services(with_plugin_tools(_tools(settings), offered))
         await _register_schemes(self._store, offered)

@@ -108,15 +108,22 @@ class OutputPipe(Struct):
 
 @asynccontextmanager
 async def opened(descriptor: int) -> AsyncIterator[OutputPipe]:
-    """A pipe being read; it is closed at the end of the block in any case."""
+    """A pipe being read. Its transport closes it once the event loop does not look at it any more.
+
+    Closed before, its number may be that of another descriptor, which uvloop then refuses, or aborts at.
+    """
     reader = asyncio.StreamReader(limit=READ_BYTES)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    try:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-        try:
-            yield OutputPipe(reader, transport)
-        finally:
-            transport.close()
+    except BaseException:
+        file.close()
+        raise
+    try:
+        yield OutputPipe(reader, transport)
+    finally:
+        transport.close()
 
 
 class Stream(Struct):
