@@ -12,7 +12,7 @@ from msgspec import Struct
 from turnwright.types.v1 import command_record_pb2, rule_pb2, settings_pb2
 from turnwright_values.types import Entry, Mode, Rule, RuleVerdict
 
-from turnwright_cli.exit_codes import DIFFERENT, DONE
+from turnwright_cli.exit_codes import DIFFERENT, DONE, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, enum_word, show_list, write_line
 from turnwright_cli.plain import safe_line
@@ -20,10 +20,10 @@ from turnwright_cli.policy import named_runs, read_turns, try_voters
 from turnwright_cli.run_list import full_alias
 from turnwright_cli.session import open_project, open_session
 from turnwright_core.rules import COMMAND_TOOLS, IntendedEffect, RuleDecision, decide, rule_words
+from turnwright_core.rules_file import RulesFileError, read_rules
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import decision_in
 from turnwright_core.wire.rules import intended_effect
-from turnwright_kit.rules_file import read_rules
 
 MODES: Final = {"act": Mode.ACT, "ask": Mode.ASK}
 VERDICTS: Final = ("allow", "ask", "deny")
@@ -108,7 +108,7 @@ async def try_rules(
     """What the rules say of a command line, a path or an address."""
     held, given = [], target
     if rules:
-        held = list(read_rules(rules, "--rules").rules)
+        held = _rules_in(rules)
     else:
         async with open_project(call) as (client, project):
             alias = await full_alias(client, project, run) if run else ""
@@ -121,6 +121,13 @@ async def try_rules(
     else:
         write_line(f"{decision.verdict.name.lower()}: {safe_line(_because(decision))}")
     return DONE
+
+
+def _rules_in(file: Path) -> list[Rule]:
+    try:
+        return list(read_rules(file).rules)
+    except RulesFileError as error:
+        raise usage(f"--rules: {error}.") from None
 
 
 def _as_dict(decision: RuleDecision) -> dict[str, object] | None:
@@ -163,7 +170,7 @@ async def backtest(
 ) -> int:
     """What the rules of a file, or those that hold now, say of the effects of stored runs; or what voters say.
 
-    The exit code says whether anything would differ. Raises SettingsError, UsageError.
+    The exit code says whether anything would differ. Raises FailureError, UsageError.
     """
     if every == bool(run):
         raise UsageError("Say --run RUN, or --all.")
@@ -171,7 +178,7 @@ async def backtest(
         raise UsageError("--rules is about effects, --hook and --verdicts are about verdicts: say one of them.")
     if hook or verdicts:
         return await try_voters(call, hook=hook, run=run)
-    own = list(read_rules(rules, "--rules").rules) if rules else None
+    own = _rules_in(rules) if rules else None
     past: list[_Past] = []
     async with open_session(call.settings) as session:
         async for project, name in named_runs(session.client, call, run):

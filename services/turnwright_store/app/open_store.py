@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from turnwright_values.types import Assembly, Model
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.rules_file import RulesFile, RulesFileError, read_rules
 from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_kit.rules_file import RulesFile, read_rules
 from turnwright_kit.settings import PREFIX, SettingsError
 from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
 from turnwright_store.domain.store_rules import StoreRules
@@ -83,7 +83,10 @@ def _models_to_seed(connection: Connection, seeds: ModelSeeds) -> list[Model]:
 def rules_of(opened: OpenedStore, settings: StoreSettings) -> StoreRules:
     """The rules of a store with these settings, for its database. Raises SettingsError for a file."""
     file = settings.rules_file
-    approval = read_rules(file, f"{PREFIX}RULES") if file else RulesFile()
+    try:
+        approval = read_rules(file) if file else RulesFile()
+    except RulesFileError as error:
+        raise SettingsError(f"{PREFIX}RULES: {error}") from None
     return StoreRules(
         approval_rules=approval.rules,
         approval_version=approval.version,

@@ -4,8 +4,7 @@ import pytest
 from turnwright_values.types import Mode, Rule, RuleLevel, RuleVerdict
 
 from turnwright_core.rules import RULES_MAX
-from turnwright_kit.rules_file import FILE_BYTES_MAX, RulesFile, read_rules
-from turnwright_kit.settings import SettingsError
+from turnwright_core.rules_file import FILE_BYTES_MAX, RulesFile, RulesFileError, read_rules
 
 
 def test_rules_are_read_in_their_order(tmp_path):
@@ -14,7 +13,7 @@ def test_rules_are_read_in_their_order(tmp_path):
         '[[rule]]\nverdict = "deny"\ntool = "sh"\ntarget = "git push *"\n'
         '[[rule]]\nverdict = "allow"\nprincipal = "ann"\nmode = "act"\nnetwork = true\n'
     )
-    found = read_rules(file, "TURNWRIGHT_RULES")
+    found = read_rules(file)
     deployment = RuleLevel.DEPLOYMENT
     assert found.rules == (
         Rule(0, deployment, RuleVerdict.DENY, "sh", "git push *", by="operator"),
@@ -22,7 +21,7 @@ def test_rules_are_read_in_their_order(tmp_path):
     )
     assert found.version
     file.write_text("# none yet")
-    assert read_rules(file, "TURNWRIGHT_RULES") == RulesFile()
+    assert read_rules(file) == RulesFile()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,6 @@ def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(tmp_path, text, 
     file = tmp_path / "rules.toml"
     if text is not None:
         file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(SettingsError, match=word) as refused:
-        read_rules(file, "TURNWRIGHT_RULES")
-    assert str(refused.value).startswith("TURNWRIGHT_RULES: ")
+    with pytest.raises(RulesFileError, match=word) as refused:
+        read_rules(file)
     assert str(file) in str(refused.value)

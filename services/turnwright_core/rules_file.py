@@ -11,7 +11,6 @@ from turnwright_values.types import Mode, Rule, RuleLevel, RuleVerdict
 
 from turnwright_core.converters import converter
 from turnwright_core.rules import RULES_MAX, TargetError, check_target
-from turnwright_kit.settings import SettingsError
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Longest file, in bytes."""
@@ -36,6 +35,10 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 _file = converter(_File)
 
 
+class RulesFileError(ValueError):
+    """A file of rules cannot be read; the message says why."""
+
+
 class RulesFile(Struct, frozen=True):
     """The rules of a file, and a digest of what it says."""
 
@@ -43,8 +46,8 @@ class RulesFile(Struct, frozen=True):
     version: str = ""
 
 
-def read_rules(path: Path, setting: str) -> RulesFile:
-    """The rules of a deployment. Raises SettingsError, which begins with the name of the setting."""
+def read_rules(path: Path) -> RulesFile:
+    """The rules of a deployment. Raises RulesFileError, which names the file."""
     # Few processes have such a file.
     import tomllib  # noqa: PLC0415
 
@@ -52,29 +55,29 @@ def read_rules(path: Path, setting: str) -> RulesFile:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            raise SettingsError(f"{setting}: {path} has more than {FILE_BYTES_MAX} bytes")
+            raise RulesFileError(f"{path} has more than {FILE_BYTES_MAX} bytes")
         found = _file(tomllib.loads(data.decode()))
     except OSError as error:
-        raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}") from None
+        raise RulesFileError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError, DecodeError, RecursionError) as error:
-        raise SettingsError(f"{setting}: {path} cannot be read as rules: {error}") from None
+        raise RulesFileError(f"{path} cannot be read as rules: {error}") from None
     if len(found.rule) > RULES_MAX:
-        raise SettingsError(f"{setting}: {path} has {len(found.rule)} rules; at most {RULES_MAX} are allowed")
-    rules = tuple([_rule(one, f"{setting}: rule {number} of {path}") for number, one in enumerate(found.rule, 1)])
+        raise RulesFileError(f"{path} has {len(found.rule)} rules; at most {RULES_MAX} are allowed")
+    rules = tuple([_rule(one, f"rule {number} of {path}") for number, one in enumerate(found.rule, 1)])
     return RulesFile(rules, hashlib.sha256(data).hexdigest()[:16] if rules else "")
 
 
 def _rule(one: _FileRule, where: str) -> Rule:
     if one.verdict not in _VERDICTS:
-        raise SettingsError(f"{where}: verdict must be one of {', '.join(_VERDICTS)}; it is {one.verdict!r}")
+        raise RulesFileError(f"{where}: verdict must be one of {', '.join(_VERDICTS)}; it is {one.verdict!r}")
     if one.mode not in _MODES:
-        raise SettingsError(f"{where}: mode must be act or ask; it is {one.mode!r}")
+        raise RulesFileError(f"{where}: mode must be act or ask; it is {one.mode!r}")
     if one.network and one.verdict != "allow":
-        raise SettingsError(f"{where}: network is for a rule that allows")
+        raise RulesFileError(f"{where}: network is for a rule that allows")
     try:
         check_target(one.tool, one.target)
     except TargetError as error:
-        raise SettingsError(f"{where}: target {one.target!r} cannot be used: {error}") from None
+        raise RulesFileError(f"{where}: target {one.target!r} cannot be used: {error}") from None
     lifts = RuleLevel.DEPLOYMENT if one.verdict == "allow" else RuleLevel.UNSPECIFIED
     return Rule(
         level=RuleLevel.DEPLOYMENT,
