@@ -36,6 +36,7 @@ from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.peers.vendors import Vendors
+from turnwright_executor.rpc.audit import around_audit
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.models import around_models
@@ -71,6 +72,7 @@ from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 from turnwright_kit.plugin_calls import PluginCalls
 from turnwright_kit.plugins import TOOLS
+from turnwright_kit.refusals import Refusals
 from turnwright_kit.service import Service
 from turnwright_kit.settings import SettingsError
 from turnwright_kit.telemetry import count, observe
@@ -107,6 +109,7 @@ class _Wired:
         self._local_servers = local_servers
         self._secret = secret
         self._peers: list[Peer] = []
+        self._refusals = Refusals()
 
     def service(self) -> Service:
         full_name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
@@ -122,6 +125,7 @@ class _Wired:
             drain=self._drain,
             close=self._close,
             settings=self._settings,
+            refusals=self._refusals,
         )
 
     def _register(self, server: grpc.aio.Server) -> None:
@@ -232,9 +236,10 @@ class _Wired:
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
         calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
+        audit = around_audit(self._refusals)
         models = around_models(store, check_vendor, is_open=settings.client_models)
         inbox = Inbox(ledger, self._hubs, self._scheduler, self._gate.shown, router.owner_handler)
-        around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around())
+        around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around(), audit)
         self._around = {name: handler for handlers in around for name, handler in handlers.items()}
 
     async def _admits(self, method: str, request: object) -> None:

@@ -93,3 +93,32 @@ def access_of(method: MethodDescriptor) -> pb.Access:
             "the request a field `project`, or declare another reach."
         )
     return access
+
+
+@cache
+def is_change(path: str) -> bool:
+    """Whether somebody changes something by an rpc (its path): it does not only read, and is not for services."""
+    try:
+        method = descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", "."))
+    except KeyError:
+        return False
+    options = method.GetOptions()
+    right = options.Extensions[pb.access].right
+    reads = options.idempotency_level == options.NO_SIDE_EFFECTS
+    return not reads and right not in (pb.RIGHT_UNSPECIFIED, pb.RIGHT_SERVICE)
+
+
+_OWNERS_FIELDS: Final = ("epoch", "written_by")
+"""Fields that only the owner of a run sets."""
+
+
+def is_owners(request: Any) -> bool:
+    """Whether the owner of a run makes a call for its loop, of a message or its value."""
+    return any(_is_set(request, name) for name in _OWNERS_FIELDS)
+
+
+def _is_set(request: Any, name: str) -> bool:
+    if not (descriptor := getattr(request, "DESCRIPTOR", None)):
+        return getattr(request, name, None) is not None
+    field = descriptor.fields_by_name.get(name)
+    return field is not None and bool(request.HasField(name) if field.has_presence else getattr(request, name))

@@ -1,8 +1,9 @@
 """What stands around each call of a server: its task and scope, its span and log line, and the status it ends with.
 
-`rpc_ended` is its canonical log line, with method, code, seconds, principal, request id, the run that the request
-names, and the reason of an error. Nothing else of a message is logged. Calls that failed or were slow are logged at
-`info`, all others at `debug`: a turn makes dozens of them. Other lines logged during the call carry the same ids.
+`rpc_ended` is its canonical log line, with method, code, seconds, principal, request id, the project and the run that
+the request names, and the reason of an error. Nothing else of a message is logged. Calls that failed, were slow or
+changed something for somebody are logged at `info`, all others at `debug`: a turn makes dozens of them. Other lines
+logged during the call carry the same ids. What was refused is counted, too (kit/refusals).
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Any, Final, Self
 import grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_kit.access import is_change, is_owners
 from turnwright_kit.errors import abort, code_of, translate
+from turnwright_kit.identity.caller import Caller, Kind, current_caller
 from turnwright_kit.logs import DEBUG, INFO, get_logger, is_logged
+from turnwright_kit.refusals import Refusals
 from turnwright_kit.scope import Metadata, enter_scope
 from turnwright_kit.telemetry import call_begun, call_ended
 
@@ -29,9 +33,10 @@ _log = get_logger("rpc")
 
 
 class CallsInProgress:
-    """The calls in progress on a server."""
+    """The calls in progress on a server, and those that it has refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals | None = None) -> None:
+        self.refusals = refusals or Refusals()
         self._tasks: dict[asyncio.Task[object], bool] = {}
         """Each with whether its call returns a stream."""
         self._ended: set[asyncio.Task[object]] = set()
@@ -75,7 +80,9 @@ class CallsInProgress:
 class GuardedCall:
     """One call; enter it around its handler."""
 
-    __slots__ = ("_began_s", "_calls", "_context", "_is_stream", "_method", "_scope", "_span", "_task")
+    __slots__ = (
+        "_began_s", "_caller", "_calls", "_context", "_is_change", "_is_stream", "_method", "_scope", "_span", "_task"
+    )  # fmt: skip
 
     def __init__(
         self, calls: CallsInProgress, method: str, context: Any, metadata: Metadata, *, is_stream: bool
@@ -84,6 +91,8 @@ class GuardedCall:
         assert task, "handlers run in tasks"
         self._calls, self._method, self._context, self._is_stream, self._task = calls, method, context, is_stream, task
         self._scope = enter_scope(metadata, None if is_stream else context.time_remaining())
+        self._caller: Caller | None = None
+        self._is_change = False
         self._began_s = time.monotonic()
         self._span = call_begun(method, self._scope)
         calls.begins(task, is_stream=is_stream)
@@ -93,7 +102,11 @@ class GuardedCall:
         bound, task = self._scope.bound, getattr(request, "task", request)
         if principal:
             bound["principal"] = principal
-        for name in ("run", "request_id"):
+            self._caller = current_caller()
+        # The service that was called first has told of a call that another one passes on.
+        if self._caller and not self._caller.by and self._caller.kind is not Kind.SERVICE:
+            self._is_change = is_change(self._method) and not is_owners(request)
+        for name in ("project", "run", "request_id"):
             found = getattr(task, name, "")
             if found and isinstance(found, str):
                 bound[name] = found[:ID_CHARS_MAX]
@@ -110,6 +123,8 @@ class GuardedCall:
         try:
             if failure:
                 code = code_of(failure).name
+                name, project = self._method.rpartition("/")[2], str(self._scope.bound.get("project", ""))
+                self._calls.refusals.add(self._caller, self._context.peer(), name, project, failure.reason)
                 await abort(self._context, failure)
         finally:
             self._calls.ends(self._task)
@@ -122,7 +137,7 @@ class GuardedCall:
         if code == "CANCELLED" and self._context.time_remaining() == 0:
             code = "DEADLINE_EXCEEDED"
         call_ended(self._span, self._method, code, seconds)
-        is_notable = code not in ("OK", "CANCELLED") or (seconds >= SLOW_S and not self._is_stream)
+        is_notable = code not in ("OK", "CANCELLED") or self._is_change or (seconds >= SLOW_S and not self._is_stream)
         if not is_logged(level := INFO if is_notable else DEBUG):
             return
         values = {"method": self._method.lstrip("/"), "code": code, "seconds": round(seconds, 6)}

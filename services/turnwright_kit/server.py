@@ -261,7 +261,7 @@ class RunningServer:
         self._health = Health(service.grpc_name)
         self._tls = service.settings.tls if service.settings else PLAINTEXT
         self._server: grpc.aio.Server | None = None
-        self._calls = CallsInProgress()
+        self._calls = CallsInProgress(service.refusals)
         self._readiness = Readiness(
             service.name, service.ready, self._health, service.dependencies, every_s=look_every_s
         )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpc_health.v1 import health_pb2_grpc
-from msgspec import Struct
+from msgspec import Struct, field
 from turnwright.settings.v1 import settings_service_pb2_grpc
 from turnwright_values.types import Tier
 
@@ -17,6 +17,7 @@ from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.in_process import LocalServer
+from turnwright_kit.refusals import Refusals
 from turnwright_kit.settings import Settings
 from turnwright_kit.settings_report import SettingsReporter
 
@@ -63,6 +64,8 @@ class Service(Struct, frozen=True):
     """The settings of the service, for its settings report."""
     admits: CheckCall | None = None
     """Checks what a call is about, once its caller is known. None: any caller of the floor may make any call."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What its server refuses."""
     codecs: Callable[[], Codecs] | None = None
     """The rpcs whose handlers take and return values. None: there are none."""
 
@@ -80,7 +83,7 @@ class LocalService:
     def __init__(self, service: Service, secret: str, drain_s: float) -> None:
         """Prepare. `drain_s` is the time that calls have at the end."""
         self.local = LocalServer()
-        self._calls = CallsInProgress()
+        self._calls = CallsInProgress(service.refusals)
         self._service = service
         self._secret = secret
         self._drain_s = drain_s

@@ -111,6 +111,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     return Service(
         "store", GRPC_NAME, partial(register, store), floor=Tier.MODEL, start=start, drain=drain, close=close,
         settings=settings, ready=ready, codecs=lambda: OWNER_CALLS, connection_calls_max=CONNECTION_CALLS_MAX,
+        refusals=store.refusals,
     )  # fmt: skip
 
 

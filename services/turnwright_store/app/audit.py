@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from turnwright.types.v1 import access_pb2
 from turnwright_values.store import Durability
 
+from turnwright_kit.access import is_owners
 from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import page_size
@@ -35,8 +36,6 @@ DETAIL_BYTES_MAX: Final = 16 * 1024
 """Longest detail of a row, in bytes of JSON; a longer one says only which keys it had."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
-_OWNERS_FIELDS: Final = ("epoch", "written_by")
-"""Fields that only the owner of a run sets."""
 
 
 class AuditedCall(Struct, frozen=True):
@@ -52,23 +51,11 @@ class AuditedCall(Struct, frozen=True):
 
 def audited_call(method: str, right: access_pb2.Right.ValueType, request: Any, caller: Caller) -> AuditedCall | None:
     """The call as its row names it, of a message or its value; None for one that leaves none."""
-    if (
-        caller.kind is Kind.SERVICE
-        or right == access_pb2.RIGHT_SERVICE
-        or any(_is_set(request, name) for name in _OWNERS_FIELDS)
-    ):
+    if caller.kind is Kind.SERVICE or right == access_pb2.RIGHT_SERVICE or is_owners(request):
         return None
     project, run = (getattr(request, name, "") for name in ("project", "run"))
     request_id = getattr(request, "request_id", "") or getattr(request, "command_id", "")
     return AuditedCall(method, right, project, run, request_id)
-
-
-def _is_set(request: Any, name: str) -> bool:
-    if not (descriptor := getattr(request, "DESCRIPTOR", None)):
-        return getattr(request, name, None) is not None
-    return name in descriptor.fields_by_name and bool(
-        request.HasField(name) if descriptor.fields_by_name[name].has_presence else getattr(request, name)
-    )
 
 
 def record(tx: Transaction, caller: Caller, call: AuditedCall, answer: Any) -> None:

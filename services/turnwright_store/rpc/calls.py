@@ -29,6 +29,7 @@ from turnwright_kit.access import access_of
 from turnwright_kit.auth import check_deployment, check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
+from turnwright_kit.refusals import Refusals
 from turnwright_store.app.audit import audited_call, record
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.store_rules import with_schemes
@@ -66,6 +67,8 @@ class StoreBackend(Struct):
     opened: StoreRules | None = None
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What this store has refused."""
     quota_locks: frozenset[str] = frozenset()
     """The lock for what calls reserve, while there are quotas as far as is known here."""
 

@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import model_pb2, settings_pb2
 
 from log_lines import logged
 from services import SECRET, running, token_for
@@ -67,6 +67,24 @@ async def test_a_call_that_went_well_has_its_line_where_all_are_asked_for(servic
     (line,) = await seen(services, "debug", asks, method="Discover")
     assert (line["code"], line["principal"], line["level"], "run" in line) == ("OK", "ann", "debug", False)
     assert await seen(services, "info", asks) == []
+
+
+async def test_a_call_that_changes_something_has_its_line(services) -> None:
+    settings = settings_pb2.RunSettings(model="m")
+    lines = await seen(
+        services, "info", lambda ann: ann.create_run(services.project, "r", settings, "once"), method="CreateRun"
+    )
+    told = [(line["principal"], line["project"], line["run"], line["request_id"], line["code"]) for line in lines]
+    assert told[-1] == ("ann", services.project, "r", "once", "OK")
+
+
+async def test_what_an_executor_has_refused_is_listed_beside_what_its_store_has(services) -> None:
+    async with Client.connect(services.addresses["executor"], ANN) as ann:
+        for _ in range(2):
+            with pytest.raises(TurnwrightError):
+                await ann.set_model(model_pb2.Model(alias="x", vendor_model="scripted/x"))
+    found = [(row.principal, row.method, row.count) for row in await services.client.list_audit("", refused=True)]
+    assert ("ann", "SetModel", 2) in found
 
 
 async def test_a_slow_call_has_its_line(services) -> None:

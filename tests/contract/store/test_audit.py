@@ -6,11 +6,19 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DatabaseError
 from turnwright.store.v1 import store_service_pb2
-from turnwright.types.v1 import access_pb2, command_record_pb2, model_pb2, plan_pb2, schedule_pb2, settings_pb2
+from turnwright.types.v1 import (
+    access_pb2,
+    command_record_pb2,
+    error_pb2,
+    model_pb2,
+    plan_pb2,
+    schedule_pb2,
+    settings_pb2,
+)
 from turnwright_values.types import Tier
 
 from contract.store.counting import connected
-from contract.store.harness import PROPOSED, act, as_tier, new_run, scheme_of, set_
+from contract.store.harness import PROPOSED, Client, act, as_tier, new_run, scheme_of, set_
 from contract.store.test_documents import imported
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.resources import RESOURCES
@@ -179,3 +187,38 @@ async def test_no_statement_changes_a_row(client, project, db, tmp_path):
     with pytest.raises(DatabaseError, match="never changed"), connected(db, tmp_path) as connection:
         connection.execute(text("UPDATE audit SET principal = 'nobody'"))
     assert {row.principal for row in await rows_of(client, project)} == {"operator"}
+
+
+async def test_what_was_refused_is_counted_by_who_what_where_and_why(server, client, run, project):
+    alice, stranger = as_tier(server.address, Tier.CLIENT, "alice"), Client(server.address, token="guess")
+    for _ in range(3):
+        with pytest.raises(TurnwrightError):
+            await alice.call("ClaimRun", **run.address, owner="alice")
+    with pytest.raises(TurnwrightError):
+        await stranger.call("ListModels")
+    with pytest.raises(TurnwrightError):
+        await client.call("GetRun", project=project, run="nowhere")
+    found = [
+        (one.principal, one.method, one.project, one.refusal, one.count) for one in await rows_of(client, refused=True)
+    ]
+    assert found == [
+        ("", "ListModels", "", error_pb2.ERROR_REASON_UNAUTHENTICATED, 1),
+        ("alice", "ClaimRun", project, error_pb2.ERROR_REASON_TIER_FORBIDDEN, 3),
+    ]
+    assert [one.principal for one in await rows_of(client, project, refused=True)] == ["alice"]
+    for one in (alice, stranger):
+        await one.close()
+
+
+async def test_a_row_has_the_address_that_the_call_came_from(client, project):
+    assert {row.peer for row in await rows_of(client, project)} == {"unix:"}
+
+
+async def test_who_may_not_read_a_project_sees_no_runs_and_no_details_of_it(server, client, project):
+    await client.call("RenameRun", **(await new_run(client, project)).address, new_run="named")
+    await client.call("SetGrant", grant={"subject": "user:olga", "role": "GRANT_ROLE_OPERATOR"})
+    olga = as_tier(server.address, Tier.CLIENT, "olga")
+    row, *_ = await rows_of(olga, project)
+    assert (row.method, row.project, row.run, row.detail_json) == ("RenameRun", project, "", "")
+    assert json.loads((await rows_of(client, project))[0].detail_json) == {"new_run": "named"}
+    await olga.close()

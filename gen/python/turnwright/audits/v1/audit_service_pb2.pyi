@@ -130,7 +130,7 @@ class AuditRow(_message.Message):
     project: _builtins.str
     """Name of the project; empty: it is about none."""
     run: _builtins.str
-    """Alias that the run had; empty: it is about none."""
+    """Alias that the run had; empty: it is about none, or the caller may not read the project."""
     right: _access_pb2.Right.ValueType
     """The right that the rpc needs."""
     refusal: _error_pb2.ErrorReason.ValueType
@@ -138,8 +138,9 @@ class AuditRow(_message.Message):
     request_id: _builtins.str
     """Its idempotency key; empty: none."""
     detail_json: _builtins.str
-    """What else is known, a JSON object of at most 16384 bytes, empty for nothing: `path`, `decision` and `edited` of a decision,
-    `command` of a session, `before` and `after` of a quota. Never a body, a prompt or a line for a shell.
+    """What else is known, a JSON object of at most 16384 bytes, empty for nothing and for callers who may not read the project:
+    `path`, `decision` and `edited` of a decision, `command` of a session, `before` and `after` of a quota. Never a body, a
+    prompt or a line for a shell.
     """
     count: _builtins.int
     """How many calls it stands for: 1, or how often such a call was refused."""

@@ -160,7 +160,7 @@ export declare type AuditRow = Message<"turnwright.audits.v1.AuditRow"> & {
   project: string;
 
   /**
-   * Alias that the run had; empty: it is about none.
+   * Alias that the run had; empty: it is about none, or the caller may not read the project.
    *
    * @generated from field: string run = 10;
    */
@@ -188,8 +188,9 @@ export declare type AuditRow = Message<"turnwright.audits.v1.AuditRow"> & {
   requestId: string;
 
   /**
-   * What else is known, a JSON object of at most 16384 bytes, empty for nothing: `path`, `decision` and `edited` of a decision,
-   * `command` of a session, `before` and `after` of a quota. Never a body, a prompt or a line for a shell.
+   * What else is known, a JSON object of at most 16384 bytes, empty for nothing and for callers who may not read the project:
+   * `path`, `decision` and `edited` of a decision, `command` of a session, `before` and `after` of a quota. Never a body, a
+   * prompt or a line for a shell.
    *
    * @generated from field: string detail_json = 14;
    */
