@@ -20,6 +20,8 @@ MACHINE = platform.machine()
 PTRACE_SEIZE, PR_CAPBSET_READ = 0x4206, 23
 NEWUSER, NEWNS, SIGCHLD = 0x10000000, 0x00020000, 17
 ESCAPES = {}
+WAIT_S = 60
+"""Seconds for an answer of the host: where there is none, the system says so at once."""
 
 
 def escape(function):
@@ -190,7 +192,7 @@ def signals_the_executor():
 
 def connects(kind, family, address):
     with socket.socket(family, kind) as connected:
-        connected.settimeout(5)
+        connected.settimeout(WAIT_S)
         connected.connect(address)
         if kind == socket.SOCK_DGRAM:
             connected.send(b"x")
@@ -220,8 +222,9 @@ def connects_to_a_port_of_the_host():
 @escape
 def is_answered_by_the_host():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.settimeout(5)
-        asking.sendto(b"x", ("127.0.0.1", PORT))
+        asking.settimeout(WAIT_S)
+        asking.connect(("127.0.0.1", PORT))
+        asking.send(b"x")
         assert asking.recv(1)
 
 
@@ -322,7 +325,7 @@ def outcome(function):
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(2 * WAIT_S)
         try:
             function()
             told = "out"

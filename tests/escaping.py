@@ -63,7 +63,7 @@ async def main(backend, user, place, python):
 
     words = (python, "-I", place / "tried" / "escapes.py", place, os.getpid(), tcp.getsockname()[1])
     one = shell.LocalShell(place / "project", sandbox=sandbox)
-    await one.run(" ".join(map(str, words)), 200, keep, network=False)
+    await one.run(" ".join(map(str, words)), 250, keep, network=False)
     print(told[1] or json.dumps({"problem": told[2]}))
 
 

@@ -20,8 +20,8 @@ from turnwright_executor.shell.shell import LocalShell
 Choice = Literal["auto", "bubblewrap", "landlock", "limits"]
 """The setting: what works of the first two, in this order, or one kind only."""
 
-PROBE_S: Final = 5.0
-"""Timeout for testing whether a sandbox works on this host, in seconds."""
+PROBE_S: Final = 30.0
+"""Timeout for testing whether a sandbox works on this host, in seconds; a busy host needs some of them."""
 
 _REFUSAL: Final = (
     "commands do not run here, because nothing confines them ({problems}). Install bubblewrap (bwrap) and let this "

@@ -242,6 +242,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _drop_capabilities() -> None:
+    """Drop what Landlock does not guard against: with CAP_PERFMON alone all other processes could be read."""
     kept = 0
     if not posix.geteuid():
         for number in range(CAPABILITIES_MAX):
