@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -26,6 +26,7 @@ from turnwright_kit.guard import OURS, GuardedServer
 from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
 from turnwright_kit.identity.gate import CallerGate
+from turnwright_kit.identity.identity_file import IdentitySettings
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.logs import get_logger
 from turnwright_kit.pages import report_readiness
@@ -33,6 +34,9 @@ from turnwright_kit.service import Service
 from turnwright_kit.telemetry import count, observe
 from turnwright_kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_kit.transport import PLAINTEXT, listen
+
+if TYPE_CHECKING:
+    from turnwright_kit.identity.issuers import Issuers
 
 # Readiness polling: checks repeatedly whether a service can do its work, and sets its health.
 
@@ -262,6 +266,7 @@ class RunningServer:
         self._tls = service.settings.tls if service.settings else PLAINTEXT
         self._server: grpc.aio.Server | None = None
         self._calls = CallsInProgress(service.refusals)
+        self._issuers: Issuers | None = None
         self._readiness = Readiness(
             service.name, service.ready, self._health, service.dependencies, every_s=look_every_s
         )
@@ -270,12 +275,18 @@ class RunningServer:
 
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError if the address cannot be bound, UndeclaredAccessError."""
-        await self.service.start()
         settings = self.service.settings
+        identities = settings.identities() if settings else IdentitySettings()
+        await self.service.start()
+        if identities.issuer:
+            from turnwright_kit.identity.issuers import Issuers  # noqa: PLC0415 - loads an HTTP client
+
+            self._issuers = Issuers(identities.issuer)
+            await self._issuers.start()
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
         server = grpc.aio.server(interceptors=self._observers, options=options)
         accepted = settings.secrets_accepted if settings else ()
-        gate = CallerGate(self.service.name, (self._secret, *accepted), self.service.floor)
+        gate = CallerGate(self.service.name, (self._secret, *accepted), self.service.floor, issuers=self._issuers)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
@@ -348,6 +359,8 @@ class RunningServer:
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:
             # In reverse order: a step that fails does not prevent the others.
+            if self._issuers:
+                steps.push_async_callback(self._in_time, "issuers", self._issuers.stop)
             steps.push_async_callback(self._in_time, "close", self.service.close)
             steps.push_async_callback(self._in_time, "stop", lambda: stopping)
             steps.push_async_callback(self._in_time, "drain", self.service.drain)

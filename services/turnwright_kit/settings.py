@@ -36,6 +36,7 @@ from turnwright_kit.caller_ledger import CallerLimits
 from turnwright_kit.certificates import Tls
 from turnwright_kit.home import default_home, read_or_make_token
 from turnwright_kit.identity.headers import check_token
+from turnwright_kit.identity.identity_file import IdentitySettings, read_identity_file
 from turnwright_kit.telemetry import TelemetrySettings
 
 PREFIX: Final = "TURNWRIGHT_"
@@ -139,6 +140,11 @@ class Settings:
         "",
         repr=False,
         check=_checked_tokens,
+    )
+    identity: str = setting(
+        "File with the issuers whose tokens count, and the names of certificates and proxies. Empty: `identity.toml` "
+        "in the home, if there is one.",
+        "",
     )
     listen: str = setting("Address that this service listens on. Empty: the service's default port on loopback.", "")
     log_level: Literal["debug", "info", "warning", "error"] = setting("Lowest severity that is logged.", "info")
@@ -264,6 +270,14 @@ class Settings:
     def secret(self) -> str:
         """The deployment's secret; creates the token file if there is none."""
         return self.token or read_or_make_token(self.home)
+
+    def identities(self) -> IdentitySettings:
+        """What `identity.toml` says. Raises SettingsError."""
+        file = Path(self.identity).expanduser() if self.identity else self.home / "identity.toml"
+        try:
+            return read_identity_file(file, is_needed=bool(self.identity))
+        except ValueError as error:
+            raise SettingsError(f"{error}.") from None
 
     @property
     def secrets_accepted(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The gate: makes the caller of each call from the headers that it sends, and remembers whom it has verified.
 
-Nothing else reads a token. What counts is the first that fits: the deployment's secret, then a token of our own. A
-token that is wrong is refused: nothing else that the call has makes up for it. Source: architecture 10, ADR 65.
+Nothing else reads a token. What counts is the first that fits: the deployment's secret, a token of our own, and one of
+a configured issuer. A token that is wrong is refused: nothing else that the call has makes up for it.
+Source: architecture 10, ADR 65.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 from turnwright_values.types import Tier
@@ -21,6 +22,9 @@ from turnwright_kit.identity.headers import AUTHORIZATION, TIER
 from turnwright_kit.identity.own_tokens import LEEWAY_S, OwnTokens, TokenKey, is_own
 from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
 from turnwright_kit.scope import Metadata
+
+if TYPE_CHECKING:
+    from turnwright_kit.identity.issuers import Issuers
 
 TOKEN_BYTES_MAX: Final = 12 * 1024
 """Maximum length of a token, in bytes: one with 200 groups of an issuer has 8 KiB."""
@@ -54,7 +58,12 @@ class CallerGate:
     """Authenticates callers, and refuses calls without a valid token or with a tier above what it allows."""
 
     def __init__(
-        self, audience: str, secrets: Iterable[str], floor: Tier = Tier.CLIENT, keys: Iterable[TokenKey] = ()
+        self,
+        audience: str,
+        secrets: Iterable[str],
+        floor: Tier = Tier.CLIENT,
+        keys: Iterable[TokenKey] = (),
+        issuers: Issuers | None = None,
     ) -> None:
         """Take calls to a service, its tokens' audience; callers below the floor are refused.
 
@@ -62,6 +71,7 @@ class CallerGate:
         """
         self._secrets = tuple(secret.encode() for secret in secrets)
         self._own = OwnTokens(audience, (*(TokenKey.of(secret, audience) for secret in secrets), *keys))
+        self._issuers = issuers
         self._floor = floor
         self._known: dict[tuple[object, ...], _Known] = {}
         self.revoked: frozenset[str] = frozenset()
@@ -106,9 +116,11 @@ class CallerGate:
             key_id = jwt.get_unverified_header(token).get("kid")
         except (jwt.PyJWTError, RecursionError):
             raise of_jwt(jwt.DecodeError(), token) from None
-        if not isinstance(key_id, str) or not is_own(key_id):
-            raise refusal("issuer", _UNKNOWN)
-        return self._own.caller(token, key_id)
+        if isinstance(key_id, str) and is_own(key_id):
+            return self._own.caller(token, key_id)
+        if self._issuers and (issuer := self._issuers.find(token)):
+            return issuer.caller(token, key_id)
+        raise refusal("issuer", _UNKNOWN)
 
     def _check_floor(self, caller: Caller) -> None:
         if caller.tier < self._floor:

@@ -1,0 +1,256 @@
+"""Tokens of a configured issuer, beside an issuer that is away, slow, huge, or replaces its keys."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+
+import jwt
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_kit.identity.caller import Caller, Kind, Proof
+from turnwright_kit.identity.gate import CallerGate
+from turnwright_kit.identity.identity_file import IssuerSettings, read_identity_file
+from turnwright_kit.identity.issuers import BYTES_MAX, FetchTimes, Issuers
+
+pytestmark = pytest.mark.asyncio
+
+RSA = rsa.generate_private_key(65537, 2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+SHORT = rsa.generate_private_key(65537, 1024)
+
+
+def published(key, kid: str, **more: str) -> dict:
+    algorithm = ECAlgorithm if key is EC else RSAAlgorithm
+    return {**json.loads(algorithm.to_jwk(key.public_key())), "kid": kid, "use": "sig", **more}
+
+
+class Provider:
+    """A local issuer: what it publishes can be changed while it runs."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.keys = [published(RSA, "r1"), published(EC, "e1"), published(SHORT, "short")]
+        self.body: bytes | None = None
+        self.status = 200
+        self.hangs = False
+        self.asked: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readline()).split()[1].decode()
+        self.asked.append(path)
+        if self.hangs:
+            await reader.read()
+        elif path == "/.well-known/openid-configuration":
+            self._answer(writer, {"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
+        else:
+            self._answer(writer, {"keys": self.keys})
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    def _answer(self, writer: asyncio.StreamWriter, found: object) -> None:
+        body = json.dumps(found).encode() if self.body is None else self.body
+        head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+
+    def token(self, key=RSA, kid: object = "r1", algorithm: str = "RS256", **claims: object) -> str:
+        now_s = int(time.time())
+        whole = {"iss": self.url, "aud": "turnwright", "sub": "7", "iat": now_s, "nbf": now_s, "exp": now_s + 600}
+        whole |= {"email": "ann@corp.example", "groups": ["devs"], **claims}
+        body = {name: value for name, value in whole.items() if value is not None}
+        return jwt.encode(body, key, algorithm=algorithm, headers={"kid": kid} if kid else {})
+
+
+@pytest_asyncio.fixture
+async def provider() -> AsyncIterator[Provider]:
+    made = Provider()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield made
+    server.close()
+
+
+@contextlib.asynccontextmanager
+async def gate_for(provider: Provider, **times: float) -> AsyncIterator[CallerGate]:
+    corp = IssuerSettings("corp", provider.url, "turnwright", principal="email", groups="groups")
+    issuers = Issuers([corp], FetchTimes(**times))
+    await issuers.start()
+    try:
+        yield CallerGate("executor", ["s3cret"], issuers=issuers)
+    finally:
+        await issuers.stop()
+
+
+def caller_of(gate: CallerGate, token: str) -> Caller:
+    return gate.caller((("authorization", f"Bearer {token}"),))
+
+
+def refused(gate: CallerGate, token: str) -> tuple[Reason, str, str]:
+    with pytest.raises(TurnwrightError) as told:
+        caller_of(gate, token)
+    return told.value.reason, told.value.metadata.get("cause", ""), told.value.message
+
+
+async def test_claims_are_mapped_by_the_table(provider) -> None:
+    async with gate_for(provider) as gate:
+        for token in (provider.token(), provider.token(EC, "e1", "ES256"), provider.token(algorithm="RS512")):
+            found = caller_of(gate, token)
+            assert (found.name, found.groups) == ("corp/ann@corp.example", {"corp/devs"})
+            assert (found.kind, found.proof, found.is_root) == (Kind.PERSON, Proof.ISSUER, False)
+            assert found.expires_ms == jwt.decode(token, options={"verify_signature": False})["exp"] * 1000
+        # What one operator of that name could do is not what this one may.
+        assert caller_of(gate, provider.token(email="operator")).name == "corp/operator"
+
+
+BAD = {
+    "another audience": ({"aud": "other"}, "audience"),
+    "without an end": ({"exp": None}, "malformed"),
+    "expired, 5 minutes ago": ({"exp": int(time.time()) - 300}, "expired"),
+    "not yet, by 5 minutes": ({"nbf": int(time.time()) + 86_400}, "not_yet"),
+    "another issuer": ({"iss": "https://evil.example"}, "issuer"),
+    "no issuer": ({"iss": None}, "issuer"),
+    "another key": ({"key": rsa.generate_private_key(65537, 2048)}, "signature"),
+    "unknown kid": ({"kid": "r2"}, "unknown_key"),
+    "no kid, of several keys": ({"kid": None}, "unknown_key"),
+    "a short key": ({"kid": "short"}, "unknown_key"),
+    "the kind of another key": ({"key": EC, "algorithm": "ES256"}, "signature"),
+    "PSS": ({"algorithm": "PS256"}, "signature"),
+    "no principal": ({"email": None}, "malformed"),
+    "a principal that is a number": ({"email": 7}, "malformed"),
+    "a principal with a line break": ({"email": "a\nb"}, "malformed"),
+    "groups that are a text": ({"groups": "devs"}, "malformed"),
+}
+
+
+async def test_a_wrong_token_is_refused_with_what_is_wrong(provider) -> None:
+    async with gate_for(provider) as gate:
+        for name, (change, cause) in BAD.items():
+            assert refused(gate, provider.token(**change))[:2] == (Reason.UNAUTHENTICATED, cause), name
+
+
+def part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+async def test_a_public_key_is_no_secret_and_no_algorithm_is_none(provider) -> None:
+    pem = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    claims = part({"iss": provider.url, "aud": "turnwright", "email": "ann", "exp": int(time.time()) + 600})
+    signing = f"{part({'alg': 'HS256', 'kid': 'r1'})}.{claims}"
+    mac = base64.urlsafe_b64encode(hmac.digest(pem, signing.encode(), "sha256")).decode().rstrip("=")
+    unsigned = f"{part({'alg': 'none', 'kid': 'r1'})}.{claims}."
+    async with gate_for(provider) as gate:
+        for token in (f"{signing}.{mac}", unsigned):
+            assert refused(gate, token)[:2] == (Reason.UNAUTHENTICATED, "signature")
+
+
+async def test_a_key_that_is_new_is_fetched_and_the_caller_told_to_come_again(provider) -> None:
+    fresh = rsa.generate_private_key(65537, 2048)
+    token = provider.token(fresh, "r2")
+    async with gate_for(provider, unknown_every_s=-1.0) as gate:
+        provider.keys.append(published(fresh, "r2"))
+        reason, _, message = refused(gate, token)
+        assert (reason, "corp" in message) == (Reason.SERVICE_UNAVAILABLE, True)
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(TurnwrightError):
+                    assert caller_of(gate, token).name == "corp/ann@corp.example"
+                    break
+                await asyncio.sleep(0.01)
+
+
+async def test_made_up_key_ids_do_not_have_keys_fetched_again_and_again(provider) -> None:
+    async with gate_for(provider) as gate:
+        for number in range(20):
+            assert refused(gate, provider.token(kid=f"k{number}"))[1] == "unknown_key"
+    assert len(provider.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 503}, {"body": b"x" * (BYTES_MAX + 1)}, {"body": b"[]"}, {"body": b"{"}, {"body": b"[" * 9000},
+        {"keys": [{"kty": "RSA"}] * 65},
+    ],
+    ids=["away", "huge", "a list", "broken", "deep", "many keys"],
+)  # fmt: skip
+async def test_an_issuer_that_publishes_no_keys_is_named_and_others_are_served(provider, fault) -> None:
+    vars(provider).update(fault)
+    async with gate_for(provider) as gate:
+        reason, _, message = refused(gate, provider.token())
+        assert (reason, "The keys of the issuer corp are not known" in message) == (Reason.SERVICE_UNAVAILABLE, True)
+        assert caller_of(gate, "s3cret").is_root
+
+
+async def test_an_issuer_that_hangs_delays_the_start_by_so_much(provider) -> None:
+    provider.hangs = True
+    async with gate_for(provider, timeout_s=0.05) as gate:
+        assert refused(gate, provider.token())[0] is Reason.SERVICE_UNAVAILABLE
+
+
+@pytest.mark.parametrize(("kept_s", "is_known"), [(86_400.0, True), (-1.0, False)])
+async def test_keys_outlive_their_issuer_for_a_while(provider, kept_s, is_known) -> None:
+    async with gate_for(provider, kept_s=kept_s) as gate:
+        provider.status = 503
+        [issuer] = gate._issuers._issuers.values()
+        await issuer.fetch()
+        if is_known:
+            assert caller_of(gate, provider.token()).name == "corp/ann@corp.example"
+        else:
+            assert refused(gate, provider.token())[0] is Reason.SERVICE_UNAVAILABLE
+
+
+WHOLE = """
+[[issuer]]
+name = "corp"
+url = "https://id.example.com"
+audience = "turnwright"
+principal = "email"
+groups = "groups"
+[[peer]]
+spiffe = "spiffe://corp/executor"
+name = "executor"
+[[proxy]]
+address = "127.0.0.1/32"
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("[[issuer]]", "[[issuer", "cannot be read"),
+        ("audience", "audiance", "audiance"),
+        ('name = "corp"', 'name = "a/b"', "no slash"),
+        ("https://id", "http://id", "with https"),
+        ('groups = "groups"', 'kind = "service"', "of no service"),
+        ('groups = "groups"', 'kind = "root"', "kind"),
+        ("spiffe://corp", "https://corp", "SPIFFE id"),
+        ("127.0.0.1/32", "127.0.0.1/33", "127.0.0.1/33"),
+        ("address =", 'spiffe = "spiffe://a/b"\naddress =', "a SPIFFE id or an address"),
+        ("[[peer]]", '[[peer]]\nspiffe = "spiffe://corp/executor"\n[[peer]]', "peer stands there once"),
+    ],
+)
+async def test_a_file_with_a_fault_says_where(tmp_path, before, after, problem) -> None:
+    file = tmp_path / "identity.toml"
+    file.write_text(WHOLE)
+    assert [one.name for one in read_identity_file(file, is_needed=True).issuer] == ["corp"]
+    file.write_text(WHOLE.replace(before, after))
+    with pytest.raises(ValueError, match=r"identity\.toml") as told:
+        read_identity_file(file, is_needed=False)
+    assert problem in str(told.value)
+
+
+async def test_a_file_that_is_named_has_to_be_there(tmp_path) -> None:
+    assert read_identity_file(tmp_path / "identity.toml", is_needed=False).issuer == []
+    with pytest.raises(ValueError, match="TURNWRIGHT_IDENTITY names it"):
+        read_identity_file(tmp_path / "identity.toml", is_needed=True)
