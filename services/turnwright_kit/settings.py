@@ -142,8 +142,7 @@ class Settings:
         check=_checked_tokens,
     )
     identity: str = setting(
-        "File with the issuers whose tokens count, and the names of certificates and proxies. Empty: `identity.toml` "
-        "in the home, if there is one.",
+        "File with the issuers whose tokens count. Empty: `identity.toml` in the home, if there is one.",
         "",
     )
     listen: str = setting("Address that this service listens on. Empty: the service's default port on loopback.", "")

@@ -1,8 +1,7 @@
-"""`identity.toml`: the issuers whose tokens count, and the names of certificates and proxies."""
+"""`identity.toml`: the issuers whose tokens count."""
 
 from __future__ import annotations
 
-import ipaddress
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -33,29 +32,10 @@ class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The URL of its keys."""
 
 
-class NamedPeer(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whoever has this identity in its certificate."""
-
-    spiffe: str
-    name: str = ""
-    """Empty: the identity itself."""
-    kind: Kind = Kind.SERVICE
-
-
-class TrustedProxy(Struct, frozen=True, forbid_unknown_fields=True):
-    """A proxy that checks certificates, and says in `x-forwarded-client-cert` whose it was."""
-
-    spiffe: str = ""
-    address: str = ""
-    """An address or a network, such as 127.0.0.1/32 for a sidecar; empty: known by its certificate."""
-
-
 class IdentitySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; without one there are none of these."""
+    """The whole file; without one there are no issuers."""
 
     issuer: list[IssuerSettings] = field(default_factory=list)
-    peer: list[NamedPeer] = field(default_factory=list)
-    proxy: list[TrustedProxy] = field(default_factory=list)
 
 
 _identities: Final = converter(IdentitySettings)
@@ -83,27 +63,18 @@ def _check(found: IdentitySettings) -> None:
     for what, names in (
         ("issuer", [one.name for one in found.issuer]),
         ("URL of an issuer", [one.url for one in found.issuer]),
-        ("peer", [one.spiffe for one in found.peer]),
     ):
         if len(set(names)) < len(names):
             raise ValueError(f"each {what} stands there once")
     for issuer in found.issuer:
         _check_issuer(issuer)
-    for peer in found.peer:
-        if not peer.spiffe.startswith("spiffe://"):
-            raise ValueError(f"a peer has a SPIFFE id such as spiffe://corp/executor; not {peer.spiffe!r}")
-    for proxy in found.proxy:
-        if bool(proxy.spiffe) == bool(proxy.address):
-            raise ValueError("a proxy has a SPIFFE id or an address")
-        if proxy.address:
-            ipaddress.ip_network(proxy.address)
 
 
 def _check_issuer(issuer: IssuerSettings) -> None:
     if not issuer.name or "/" in issuer.name:
         raise ValueError(f"the name of an issuer is not empty and has no slash; not {issuer.name!r}")
     if issuer.kind is Kind.SERVICE:
-        raise ValueError(f"the tokens of the issuer {issuer.name} are of no service: services have certificates")
+        raise ValueError(f"the tokens of the issuer {issuer.name} are of no service: services have tokens of their own")
     for url in filter(None, (issuer.url, issuer.jwks)):
         parts = urlsplit(url)
         if not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
