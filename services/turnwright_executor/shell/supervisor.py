@@ -180,8 +180,13 @@ def _make_folder(folder: str, links: list[str]) -> None:
 def _begin(argv: list[str], words: list[tuple[str, str]]) -> int:
     """Start the command, confined; returns its process, which has a group of its own: signals to it do not reach us."""
     environment = _environment()
+    begun, beginning = posix.pipe()
     child = posix.fork()
     if child:
+        posix.close(beginning)
+        # Until it is the command, and hears signals; or has ended.
+        posix.read(begun, 1)
+        posix.close(begun)
         return child
     try:
         posix.setpgid(0, 0)
