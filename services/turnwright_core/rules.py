@@ -25,6 +25,9 @@ RULES_MAX: Final = 500
 TARGET_CHARS_MAX: Final = 512
 """Longest pattern, in code points."""
 
+TARGETS_MAX: Final = 10
+"""Most patterns that one decision on an effect says; nobody reads more."""
+
 LOOSE_WORDS_MAX: Final = 1000
 """Words of a line that is not read; of a line with more, every ASK and DENY of its commands is taken to match."""
 
@@ -326,7 +329,11 @@ def targets_like(intended: IntendedEffect) -> tuple[str, ...] | None:
 
 def _checked(targets: Iterable[str]) -> tuple[str, ...] | None:
     found = tuple(targets)
-    return found if all(len(one) <= TARGET_CHARS_MAX and one.isprintable() for one in found) else None
+    return (
+        found
+        if len(found) <= TARGETS_MAX and all(len(one) <= TARGET_CHARS_MAX and one.isprintable() for one in found)
+        else None
+    )
 
 
 def _command_like(command: SimpleCommand) -> str:

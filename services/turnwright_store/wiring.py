@@ -9,6 +9,7 @@ import time
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
 from turnwright.store.v1 import store_service_pb2
 from turnwright_values.store import Durability
 from turnwright_values.types import Tier
@@ -79,7 +80,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
         async with contextlib.AsyncExitStack() as stack:
             await database.start()
             stack.push_async_callback(database.close)
-            store.opened = await _open(database, settings)
+            store.opened = replace(await _open(database, settings), policy=policy)
             policy.replace(await database.read(read_policy))
             following.append(asyncio.create_task(follow_policy(database, policy)))
             maintenance.start([*_chores(store, settings), Chore("check", CHECK_EVERY_S, check)])

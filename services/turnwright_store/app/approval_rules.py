@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord
-from turnwright_values.types import Mode, Rule, RuleLevel, RuleSet, RuleVerdict
+from turnwright_values.types import Mode, Right, Rule, RuleLevel, RuleSet, RuleVerdict
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
@@ -18,20 +18,26 @@ from turnwright_core.rules import RULES_MAX, RuleDecision, TargetError, check_ta
 from turnwright_core.turn_settings import ruling_of
 from turnwright_core.wire.rules import intended_effect
 from turnwright_kit.identity.caller import Caller
-from turnwright_store.domain.askers import Asker, asker_json, asker_of
+from turnwright_kit.identity.policy import rights_of
+from turnwright_store.domain.askers import Asker, asker_json, asker_of, caller_of
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import approval_rules as rows
 from turnwright_store.sql.approval_rules import RuleRow
+from turnwright_store.sql.loops import asked_by
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow, get_run
 
 _LEVELS: Final = {RuleLevel.DEPLOYMENT: "deployment", RuleLevel.PROJECT: "project", RuleLevel.RUN: "run"}
 
 
-def set_rule(tx: Transaction, caller: Caller, address: RunRef, rule: Rule) -> Rule:
-    """Set a rule of a project, or of a run if one is named. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
+def set_rule(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, rule: Rule) -> Rule:
+    """Set a rule of a project, or of a run if one is named.
+
+    Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED, RIGHT_MISSING.
+    """
+    check_may_write(rules, caller, address)
     project_id, run_id = _place(tx.connection, address)
     _check(rule)
     made = Rule(0, RuleLevel.RUN if run_id else RuleLevel.PROJECT, rule.verdict, rule.tool, rule.target, rule.principal)
@@ -39,7 +45,7 @@ def set_rule(tx: Transaction, caller: Caller, address: RunRef, rule: Rule) -> Ru
     by = asker_json(caller)
     number = rows.add_rule(tx.connection, project_id, run_id, RuleRow(made, by))
     check_count("rules", rows.count_rules(tx.connection, project_id, run_id), RULES_MAX)
-    return _shown(RuleRow(replace(made, id=number), by))
+    return _shown(rules, address.project, RuleRow(replace(made, id=number), by))
 
 
 def _check(rule: Rule) -> None:
@@ -57,8 +63,9 @@ def _check(rule: Rule) -> None:
         raise invalid("rule.target", f"rule.target cannot be used: {error}.") from None
 
 
-def delete_rule(tx: Transaction, address: RunRef, number: int) -> Rule:
-    """Remove a rule; returns it. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
+def delete_rule(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, number: int) -> Rule:
+    """Remove a rule; returns it. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND, RIGHT_MISSING."""
+    check_may_write(rules, caller, address)
     removed = rows.remove_rule(tx.connection, *_place(tx.connection, address), number)
     if removed is None:
         where = address.run or address.project
@@ -78,7 +85,8 @@ def list_rules(connection: Connection, rules: StoreRules, address: RunRef) -> Ru
     """The rules that hold in a project, or in a run if one is named. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
     if not address.run:
         found = rows.list_rules(connection, get_project(connection, address.project).id)
-        return RuleSet(rules=(*rules.approval_rules, *map(_shown, found)))
+        own = tuple([_shown(rules, address.project, row) for row in found])
+        return RuleSet(rules=(*rules.approval_rules, *own))
     return rules_in(connection, rules, get_run(connection, address.project, address.run)) or RuleSet()
 
 
@@ -86,22 +94,39 @@ def rules_in(connection: Connection, rules: StoreRules, run: RunRow, known: str 
     """The rules that hold in a run; None if there is none, or if `known` is their version."""
     if not (rules.approval_rules or run.rule_changes):
         return None if known in (None, "") else RuleSet()
-    version = f"{rules.approval_version}.{run.rule_changes}"
+    known_policy = rules.policy.version if rules.policy else 0
+    version = f"{rules.approval_version}.{run.rule_changes}.{run.loop_active}.{known_policy}"
     if version == known:
         return None
     found = rows.list_rules(connection, run.project_id, run.id) if run.rule_changes else ()
-    return RuleSet(version, (*rules.approval_rules, *map(_shown, found)), lifts=RuleLevel.RUN)
+    own = tuple([_shown(rules, run.project, row) for row in found])
+    person = asker_of(asked_by(connection, run.id, run.loop_active)) if run.loop_active else None
+    lifts = _lifts(rules, run.project, person) if person else RuleLevel.RUN
+    return RuleSet(version, (*rules.approval_rules, *own), person.name if person else "", lifts)
 
 
-def _shown(row: RuleRow) -> Rule:
+def _shown(rules: StoreRules, project: str, row: RuleRow) -> Rule:
     author = asker_of(row.by)
-    lifts = _lifts(author) if author and row.rule.verdict is RuleVerdict.ALLOW else RuleLevel.UNSPECIFIED
+    is_allow = row.rule.verdict is RuleVerdict.ALLOW
+    lifts = _lifts(rules, project, author) if author and is_allow else RuleLevel.UNSPECIFIED
     return replace(row.rule, by=author.name if author else "", lifts=lifts)
 
 
-def _lifts(author: Asker) -> RuleLevel:
+def _lifts(rules: StoreRules, project: str, person: Asker) -> RuleLevel:
     """The highest level at which somebody may write rules now."""
-    return RuleLevel.DEPLOYMENT if author.root else RuleLevel.RUN
+    if person.root or rules.policy is None:
+        return RuleLevel.DEPLOYMENT if person.root else RuleLevel.RUN
+    caller = caller_of(person)
+    if rights_of(rules.policy.rights_in_deployment(caller)).count(Right.ADMIN):
+        return RuleLevel.DEPLOYMENT
+    return RuleLevel.PROJECT if rules.policy.has(caller, Right.ADMIN, project) else RuleLevel.RUN
+
+
+def check_may_write(rules: StoreRules, caller: Caller, address: RunRef) -> None:
+    """Raises RIGHT_MISSING, PROJECT_NOT_FOUND for who may not write rules of a project, or of the run that is named."""
+    if rules.policy:
+        right, what = (Right.COMMAND, "A rule of a run") if address.run else (Right.ADMIN, "A rule of a project")
+        rules.policy.check_project(caller, right, address.project, what)
 
 
 def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, record: bytes) -> None:
@@ -140,7 +165,12 @@ def _check_not_denied(decision: RuleDecision) -> None:
 
 
 def set_rules_like(
-    tx: Transaction, caller: Caller, address: RunRef, records: Mapping[str, CommandRecord], verdict: RuleVerdict
+    tx: Transaction,
+    rules: StoreRules,
+    caller: Caller,
+    address: RunRef,
+    records: Mapping[str, CommandRecord],
+    verdict: RuleVerdict,
 ) -> None:
     """Apply a decision on effects to later ones of their kind in the run. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
     made = list[str]()
@@ -150,6 +180,6 @@ def set_rules_like(
             text = f"No rule allows effects like {path}, because what it runs is not read for certain: approve it once."
             raise invalid("scope", text)
         for target in targets or ():
-            rule = set_rule(tx, caller, address, Rule(verdict=verdict, tool=record.tool, target=target))
+            rule = set_rule(tx, rules, caller, address, Rule(verdict=verdict, tool=record.tool, target=target))
             made.append(rule_words(rule))
     tx.detail["rules"] = made

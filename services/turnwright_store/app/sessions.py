@@ -258,7 +258,7 @@ def _decide(calls: Sequence[str], scope: int, resolution: Resolution, at: _Sessi
             _check_answer(call, comment, is_question=path in waiting and waiting[path][0] is Wait.ANSWER)
         resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
     if scope == pb.DECISION_SCOPE_RUN:
-        set_rules_like(at.tx, at.caller, at.address, asked, RuleVerdict.ALLOW if accept else RuleVerdict.DENY)
+        set_rules_like(at.tx, at.rules, at.caller, at.address, asked, RuleVerdict.ALLOW if accept else RuleVerdict.DENY)
 
 
 def _check_answer(call: str, answer: str, *, is_question: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, json
 
-from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.caller import TIERS, Caller, Kind, Proof
 
 
 class Asker(Struct, frozen=True, omit_defaults=True):
@@ -29,3 +29,11 @@ def asker_json(caller: Caller) -> str:
 def asker_of(text: str) -> Asker | None:
     """None for work of an earlier release, of which nobody knows who asked for it."""
     return _DECODER.decode(text) if text else None
+
+
+def caller_of(asker: Asker) -> Caller:
+    """Somebody as a caller, to ask what it may do now."""
+    kind = Kind(asker.kind)
+    proof = Proof.SECRET if asker.root else Proof.TOKEN
+    limited_to = None if asker.projects is None else frozenset(asker.projects)
+    return Caller(asker.name, kind, TIERS[kind], proof, frozenset(asker.groups), projects=limited_to)

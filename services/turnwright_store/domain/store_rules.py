@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from turnwright_values.types import Assembly, Rule
 
 from turnwright_core.schemes import Scheme
+from turnwright_kit.identity.policy import Policy
 from turnwright_store.domain.limits import WriteLimits
 
 
@@ -41,6 +42,8 @@ class StoreRules(Struct, frozen=True, dict=True):
     """The approval rules of the deployment."""
     approval_version: str = ""
     """Which these are; empty: there are none."""
+    policy: Policy | None = None
+    """Who may do what, as it is at each moment; None: only who holds the deployment's secret is known."""
     limits: WriteLimits = field(default_factory=WriteLimits)
     """Limits of what is written."""
 

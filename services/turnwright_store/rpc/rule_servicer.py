@@ -24,13 +24,14 @@ class RuleServicer(Calls, rule_service_pb2_grpc.RuleServiceServicer):
 
     @mutation(locks=project_locks)
     def SetRule(self, request: pb.SetRuleRequest, tx: Transaction, caller: Caller) -> Fields:
-        done = approval_rules.set_rule(tx, caller, address_of(request), _rule_from_pb(request.rule))
+        done = approval_rules.set_rule(tx, self._rules, caller, address_of(request), _rule_from_pb(request.rule))
         tx.detail["rule"] = rule_words(done)
         return {"rule": _rule_to_pb(done)}
 
     @mutation(locks=project_locks)
-    def DeleteRule(self, request: pb.DeleteRuleRequest, tx: Transaction, _caller: Caller) -> Fields:
-        tx.detail["rule"] = rule_words(approval_rules.delete_rule(tx, address_of(request), request.id))
+    def DeleteRule(self, request: pb.DeleteRuleRequest, tx: Transaction, caller: Caller) -> Fields:
+        gone = approval_rules.delete_rule(tx, self._rules, caller, address_of(request), request.id)
+        tx.detail["rule"] = rule_words(gone)
         return {}
 
     @query

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy import text
 from turnwright.types.v1 import command_record_pb2, rule_pb2
 from turnwright.types.v1.rule_pb2 import (
     RULE_LEVEL_DEPLOYMENT,
@@ -15,8 +16,10 @@ from turnwright.types.v1.rule_pb2 import (
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier
 
-from contract.store.harness import PROPOSED, new_run, next_turn, set_, working_run
+from contract.store.counting import connected
+from contract.store.harness import PROPOSED, Run, as_tier, new_run, next_turn, set_, working_run
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.rules import RULES_MAX
 from turnwright_core.wire.entries import write_to_pb
 
 pytestmark = pytest.mark.asyncio
@@ -80,6 +83,20 @@ async def test_a_rule_that_cannot_be_kept_is_refused_with_its_field(client, proj
     assert (refused.value.metadata["field"], await rules_of(client, project)) == (field, [])
 
 
+async def test_a_level_has_so_many_rules_at_most(client, project, db, tmp_path) -> None:
+    first = await set_rule(client, project, ALLOW, "x0")
+    with connected(db, tmp_path) as connection:
+        columns = "project_id, run_id, verdict, tool, target, principal, mode, network, by, create_ms"
+        copied = "SELECT project_id, run_id, verdict, tool, :target, principal, mode, network, by, create_ms"
+        statement = f"INSERT INTO approval_rules ({columns}) {copied} FROM approval_rules WHERE id = :id"
+        more = [{"target": f"x{n}", "id": first.id} for n in range(1, RULES_MAX)]
+        connection.execute(text(statement), more)
+    await set_rule(client, project, DENY, "x1")
+    with pytest.raises(TurnwrightError) as full:
+        await set_rule(client, project, ALLOW, "y")
+    assert (full.value.reason, full.value.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, str(RULES_MAX))
+
+
 async def test_the_project_and_the_run_of_a_rule_must_exist(client, project) -> None:
     for where, reason in (({"project": "other"}, Reason.PROJECT_NOT_FOUND), ({"run": "x"}, Reason.RUN_NOT_FOUND)):
         with pytest.raises(TurnwrightError) as unknown:
@@ -125,17 +142,17 @@ async def test_the_mark_of_an_effect_is_held_against_the_rules_of_that_moment(cl
     assert told == [refused, "", refused, refused, "", "", refused]
 
 
-async def test_yolo_is_an_allow_that_every_deny_and_an_ask_of_the_project_beat(client, project) -> None:
+async def test_yolo_is_an_allow_that_every_deny_beats_and_that_lifts_what_its_person_may(client, project) -> None:
     run = await working_run(client, project, "r1")
     await client.call("ConfigureRun", **run.address, patch={"yolo": True})
     await run.begin()
     await set_rule(client, project, DENY, "rm *")
     await set_rule(client, project, ASK, "git *")
-    for line in ("git log", "rm x", "echo $(rm x)"):
+    for line in ("rm x", "echo $(rm x)"):
         with pytest.raises(TurnwrightError) as refused:
             await run.write(mark(line))
         assert refused.value.reason is Reason.GRANT_WITHDRAWN
-    await run.write(mark("ls > x"))
+    await run.write(mark("ls > x"), mark("git log", "y"))
 
 
 async def test_what_a_client_calls_itself_is_refused_by_a_deny_alone(client, project) -> None:
@@ -206,3 +223,59 @@ async def test_a_fork_begins_without_the_rules_of_its_run_and_a_removed_run_leav
 async def test_rules_that_are_set_at_once_are_all_kept(client, project) -> None:
     await asyncio.gather(*(set_rule(client, project, ALLOW, f"a{n}") for n in range(8)))
     assert sorted(target for _, _, target in await rules_of(client, project)) == [f"a{n}" for n in range(8)]
+
+
+VIEWER, MEMBER, OWNER = 1, 2, 3
+
+
+async def test_who_may_run_commands_writes_rules_of_runs_and_an_owner_those_of_the_project(
+    client, project, server
+) -> None:
+    await new_run(client, project, "r1")
+    told = {}
+    for name, role in (("nobody", 0), ("viewer", VIEWER), ("member", MEMBER), ("owner", OWNER)):
+        if role:
+            await client.call("SetGrant", project=project, grant={"subject": f"user:{name}", "role": role})
+        theirs = as_tier(server.address, Tier.CLIENT, name)
+        for run in ("r1", ""):
+            try:
+                rule = await set_rule(theirs, project, ALLOW, "git *", run=run, principal=name)
+                told[name, run] = (rule.by, rule.lifts)
+                await theirs.call("DeleteRule", project=project, run=run, id=rule.id)
+            except TurnwrightError as error:
+                told[name, run] = error.reason
+        await theirs.close()
+    assert told == {
+        ("nobody", "r1"): Reason.PROJECT_NOT_FOUND,
+        ("nobody", ""): Reason.PROJECT_NOT_FOUND,
+        ("viewer", "r1"): Reason.RIGHT_MISSING,
+        ("viewer", ""): Reason.RIGHT_MISSING,
+        ("member", "r1"): ("member", RULE_LEVEL_RUN),
+        ("member", ""): Reason.RIGHT_MISSING,
+        ("owner", "r1"): ("owner", RULE_LEVEL_PROJECT),
+        ("owner", ""): ("owner", RULE_LEVEL_PROJECT),
+    }
+
+
+async def test_an_ask_is_lifted_by_who_may_write_rules_there_as_long_as_he_may(client, project, server) -> None:
+    await client.call("SetGrant", project=project, grant={"subject": "user:ann", "role": OWNER})
+    ann = as_tier(server.address, Tier.CLIENT, "ann")
+    run = await new_run(client, project, "r1")
+    await set_rule(client, project, ASK, "git *")
+    theirs = Run(ann, project, "r1")
+    await theirs.enqueue(yolo=True)
+    claimed = await run.claim()
+    assert (claimed.rules.principal, claimed.rules.lifts) == ("ann", RULE_LEVEL_PROJECT)
+    await run.begin()
+    await run.write(mark("git log", "a"))
+    await client.call("SetGrant", project=project, grant={"subject": "user:ann", "role": MEMBER})
+    with pytest.raises(TurnwrightError) as refused:
+        await run.write(mark("git log", "b"))
+    assert refused.value.reason is Reason.GRANT_WITHDRAWN
+    await run.write(mark("ls", "c"))
+    await set_rule(client, project, DENY, "ls", principal="ann")
+    await set_rule(client, project, DENY, "cat x", principal="bob")
+    await run.write(mark("cat x", "d"))
+    with pytest.raises(TurnwrightError):
+        await run.write(mark("ls", "e"))
+    await ann.close()

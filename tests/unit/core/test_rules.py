@@ -288,6 +288,7 @@ def test_a_pattern_that_cannot_be_used_is_told(tool, target, problem):
         (IntendedEffect("sh", "rm *.o"), None),
         (IntendedEffect("sh", "ls > x"), None),
         (IntendedEffect("sh", ""), None),
+        (IntendedEffect("sh", ";".join(f"echo {n}" for n in range(11))), None),
         (IntendedEffect("sh", "ls " + "x" * TARGET_CHARS_MAX), None),
         (IntendedEffect("set", places=("src/a.py", "src/b.py", "c.py")), ("src/**", "c.py")),
         (IntendedEffect("set", places=("src/.x/c.py",)), ("src/.x/c.py",)),
