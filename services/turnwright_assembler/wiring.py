@@ -44,6 +44,7 @@ def build(settings: AssemblerSettings, secret: str, local_servers: LocalServers 
                 settings.tls,
                 OWNER_CALLS,
                 "assembler",
+                settings.peer_token("store"),
             )
         )
         # Most have no plugins, and what makes packets of them is not loaded before there is a packet to be made.

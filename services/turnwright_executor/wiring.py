@@ -147,6 +147,7 @@ class _Wired:
             tls=settings.tls,
             codecs=OWNER_CALLS,
             service="executor",
+            service_token=settings.peer_token(name),
         )
         self._peers.append(peer)
         return peer
@@ -230,7 +231,11 @@ class _Wired:
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
         router = Router(
-            self._owners, monitors, self._hubs, relays, Credentials(self._secret, "executor", Tier.CLIENT, "executor")
+            self._owners,
+            monitors,
+            self._hubs,
+            relays,
+            Credentials(self._secret, "executor", Tier.CLIENT, "executor", settings.peer_token("executor")),
         )
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)

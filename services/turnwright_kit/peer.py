@@ -120,11 +120,12 @@ class Peer:
         tls: Tls = PLAINTEXT,
         codecs: Codecs | None = None,
         service: str = "",
+        service_token: str = "",
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
-        `codecs`: the rpcs that take and return values. `service`: the name of the service that calls, which has the
-        deployment's secret as its token.
+        `codecs`: the rpcs that take and return values. `service`: the name of the service that calls, with
+        `service_token`, or with tokens that it makes from the deployment's secret, `token`.
 
         Raises TurnwrightError if it would send the token in plaintext to another host.
         """
@@ -132,7 +133,7 @@ class Peer:
         self.address = address
         self.channel = _channel(address, local_servers or {}, tls, codecs)
         self.timeout_s = timeout_s
-        self._credentials = Credentials(token, name, tier, service)
+        self._credentials = Credentials(token, name, tier, service, service_token)
         self._hands_over = bool(service) and address in (local_servers or {})
 
     async def call(

@@ -286,7 +286,9 @@ class RunningServer:
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
         server = grpc.aio.server(interceptors=self._observers, options=options)
         accepted = settings.secrets_accepted if settings else ()
-        gate = CallerGate(self.service.name, (self._secret, *accepted), self.service.floor, issuers=self._issuers)
+        keys = settings.token_keys if settings else ()
+        secrets = (self._secret, *accepted)
+        gate = CallerGate(self.service.name, secrets, self.service.floor, keys, self._issuers)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits

@@ -37,6 +37,7 @@ from turnwright_kit.certificates import Tls
 from turnwright_kit.home import default_home, read_or_make_token
 from turnwright_kit.identity.headers import check_token
 from turnwright_kit.identity.identity_file import IdentitySettings, read_identity_file
+from turnwright_kit.identity.own_tokens import AUDIENCES, TokenKey
 from turnwright_kit.telemetry import TelemetrySettings
 
 PREFIX: Final = "TURNWRIGHT_"
@@ -115,6 +116,23 @@ def _checked_tokens(text: str) -> str:
     return text
 
 
+def _checked_keys(text: str) -> str:
+    """Keys separated by commas. Raises ValueError with a sentence."""
+    for each in filter(None, text.split(",")):
+        TokenKey.parse(each)
+    return text
+
+
+def _checked_peer_tokens(text: str) -> str:
+    """SERVICE=TOKEN, separated by commas. Raises ValueError with a sentence."""
+    for each in filter(None, text.split(",")):
+        service, _, token = each.partition("=")
+        if service not in AUDIENCES:
+            raise ValueError(f"must be SERVICE=TOKEN, separated by commas, with a service of {', '.join(AUDIENCES)}")
+        check_token(token)
+    return text
+
+
 def _checked_listen(text: str) -> str:
     """HOST:PORT, or empty. Raises ValueError with a sentence."""
     host, separator, port = text.rpartition(":")
@@ -140,6 +158,20 @@ class Settings:
         "",
         repr=False,
         check=_checked_tokens,
+    )
+    keys: str = setting(
+        "Keys that verify tokens for this service, as `turnwright token key` prints them, separated by commas: for a "
+        "host that must not have the deployment's secret.",
+        "",
+        repr=False,
+        check=_checked_keys,
+    )
+    peer_tokens: str = setting(
+        "Tokens with which this service calls others, such as `store=TOKEN,provider=TOKEN`, made by `turnwright token "
+        "create --kind service`. Empty: it makes them from the secret.",
+        "",
+        repr=False,
+        check=_checked_peer_tokens,
     )
     identity: str = setting(
         "File with the issuers whose tokens count. Empty: `identity.toml` in the home, if there is one.",
@@ -269,6 +301,16 @@ class Settings:
     def secret(self) -> str:
         """The deployment's secret; creates the token file if there is none."""
         return self.token or read_or_make_token(self.home)
+
+    @property
+    def token_keys(self) -> tuple[TokenKey, ...]:
+        """Keys that verify tokens besides those of the secret."""
+        return tuple(TokenKey.parse(each) for each in filter(None, self.keys.split(",")))
+
+    def peer_token(self, service: str) -> str:
+        """The token with which a service is called; empty: one that is made from the secret."""
+        pairs = (each.partition("=") for each in filter(None, self.peer_tokens.split(",")))
+        return next((token for name, _, token in pairs if name == service), "")
 
     def identities(self) -> IdentitySettings:
         """What `identity.toml` says. Raises SettingsError."""

@@ -29,13 +29,14 @@ NAMED_MAX: Final = 4096
 class Credentials:
     """The credentials of one process for the calls of one service."""
 
-    def __init__(self, token: str, audience: str, tier: Tier | None = None, service: str = "") -> None:
-        """Of a client with this token; or of a `service`, which the secret `token` makes tokens for.
+    def __init__(self, token: str, audience: str, tier: Tier | None = None, service: str = "", given: str = "") -> None:
+        """Of a client with this token; or of a `service` with the `given` token, or else those that `token` makes.
 
         A tier lowers that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
         """
-        self._sent = call_metadata(token, tier)
+        self._sent = call_metadata(given or token, tier)
         self._secret, self._audience, self._tier, self._service = token, audience, tier, service
+        self._is_given = bool(given)
         self._renewed_s = 0.0
         self._headers: dict[Caller, TextMetadata] = {}
         self._callers: dict[Caller | None, Caller] = {}
@@ -49,11 +50,13 @@ class Credentials:
             return self._sent
         found = self._headers.get(caller)
         if found is None:
-            sender = call_metadata(self._secret) if caller.is_root else self._sent[:1]
+            sender = call_metadata(self._secret) if caller.is_root and not self._is_given else self._sent[:1]
             found = _remember(self._headers, caller, (*sender, header_of(caller)))
         return found
 
     def _renew(self) -> None:
+        if self._is_given:
+            return
         now_s = time.time()
         if not self._renewed_s <= now_s < self._renewed_s + DAY_S / 2:
             key = TokenKey.of(self._secret, self._audience)

@@ -23,6 +23,7 @@ from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.identity.gate import KNOWN_MAX, TOKEN_BYTES_MAX, CallerGate
 from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.identity.own_tokens import AUDIENCES, DAY_S, DAYS_MAX, TokenKey, make_token
+from turnwright_kit.settings import Settings, SettingsError
 
 SECRET = "s3cret"
 NAME = "zz-top"
@@ -180,6 +181,25 @@ def test_a_broken_key_is_refused_with_where_it_comes_from(text) -> None:
         TokenKey.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("keys", "executor:AAAA"), ("keys", f"{KEY.text},x"), ("peer_tokens", "admin=x"), ("peer_tokens", "store="),
+     ("peer_tokens", "store=a\nb")],
+)  # fmt: skip
+def test_a_setting_that_holds_no_keys_or_tokens_is_refused_and_not_shown(name, value) -> None:
+    with pytest.raises(SettingsError, match=f"TURNWRIGHT_{name.upper()}: must be") as told:
+        Settings(**{name: value})
+    assert value not in str(told.value)
+
+
+def test_keys_and_tokens_of_settings_are_told_apart_by_their_service(tmp_path) -> None:
+    keys = [TokenKey.of(secret, "executor") for secret in ("old", "new")]
+    read = Settings(home=tmp_path, keys=",".join(key.text for key in keys), peer_tokens="store=a,provider=b")
+    assert read.token_keys == tuple(keys)
+    assert [read.peer_token(service) for service in AUDIENCES] == ["", "a", "", "b"]
+    assert not any(key.text in repr(read) for key in keys)
+
+
 def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
     gate = CallerGate("executor", ["new", "old"])
     of_old = make_token(TokenKey.of("old", "executor"), NAME, Kind.PERSON, 60)
@@ -270,6 +290,19 @@ def test_a_service_calls_for_somebody_and_says_who() -> None:
     assert (own.name, own.kind, own.by) == ("store", Kind.SERVICE, "")
     # What it is for itself, and for whom it calls, within one process.
     assert (credentials.caller(ann), credentials.caller(None).kind) == (structs.replace(ann, by="store"), Kind.SERVICE)
+
+
+def test_a_service_without_the_secret_calls_with_the_token_that_it_was_given() -> None:
+    given = make_token(TokenKey.of(SECRET, "store"), "executor", Kind.SERVICE, 600)
+    credentials = Credentials("of-its-own-home", "store", service="executor", given=given)
+    store = CallerGate("store", [SECRET])
+    assert store.caller(credentials.metadata()).name == "executor"
+    ann = Caller("ann", Kind.PERSON, Tier.CLIENT)
+    assert store.caller(credentials.metadata(ann)) == structs.replace(ann, by="executor")
+    # Who is root there is not root here.
+    with pytest.raises(TurnwrightError) as told:
+        store.caller(credentials.metadata(ROOT))
+    assert told.value.reason is Reason.RIGHT_MISSING
 
 
 def test_who_has_too_many_groups_is_told_how_many() -> None:
