@@ -71,7 +71,10 @@ class Issuer:
     async def fetch(self) -> None:
         self._tried_s = time.monotonic()
         try:
-            async with asyncio.timeout(self._times.timeout_s), httpx.AsyncClient() as client:
+            async with (
+                asyncio.timeout(self._times.timeout_s),
+                httpx.AsyncClient(timeout=self._times.timeout_s) as client,
+            ):
                 self._keys = _read_keys(await _published(client, self.settings))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
             self._problem = f"{type(error).__name__}: {error}"

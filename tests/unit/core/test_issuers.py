@@ -84,7 +84,7 @@ async def provider() -> AsyncIterator[Provider]:
 @contextlib.asynccontextmanager
 async def gate_for(provider: Provider, **times: float) -> AsyncIterator[CallerGate]:
     corp = IssuerSettings("corp", provider.url, "turnwright", principal="email", groups="groups")
-    issuers = Issuers([corp], FetchTimes(**times))
+    issuers = Issuers([corp], FetchTimes(**{"timeout_s": 60.0, **times}))
     await issuers.start()
     try:
         yield CallerGate("executor", ["s3cret"], issuers=issuers)
