@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2
-from turnwright.types.v1 import loop_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import grant_pb2, loop_pb2, settings_pb2, turn_pb2
 
 from databases import migrated_file
 from turnwright_assembler.config import AssemblerSettings
@@ -82,8 +82,14 @@ class Services:
         """The same stack with another project, of which nothing has been heard yet."""
         made = replace(self, folder=folder, events=[])
         made.files.mkdir()
-        made.project = (await self.client.init_project(str(made.files), clients=True)).name
+        made.project = await self.client_project(made.files)
         return made
+
+    async def client_project(self, folder: Path) -> str:
+        """A project in which everybody with an identity is a member."""
+        name = (await self.client.init_project(str(folder))).name
+        await self.client.set_grant(name, "*", grant_pb2.GRANT_ROLE_MEMBER)
+        return name
 
     async def start(self, name: str, observers: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
         server = RunningServer(
@@ -178,5 +184,5 @@ async def running(
         for name in made.builds:
             await made.start(name, observers)
             stopping.push_async_callback(made.stop, name)
-        made.project = (await made.client.init_project(str(made.files), clients=True)).name
+        made.project = await made.client_project(made.files)
         yield made

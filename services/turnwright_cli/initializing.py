@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.text import Text
+from turnwright.types.v1 import grant_pb2
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation, config_file
 from turnwright_cli.output import answer, console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
+from turnwright_kit.identity.policy import EVERYBODY
 
 SERVERS: Final = {
     "llama.cpp": "http://127.0.0.1:8080/v1",
@@ -56,9 +58,13 @@ async def init(call: Invocation, *, url: str | None, force: bool, clients: bool 
 
 async def _open_to_clients(call: Invocation, *, clients: bool) -> int:
     async with open_session(call.settings) as session:
-        project = await session.client.init_project(call.root, clients=clients)
-    may = "may use it" if clients else "may use it only if it lies below TURNWRIGHT_CLIENT_ROOTS"
-    return answer(call, [project], f"{safe_line(project.name)}: tokens for clients {may}")
+        project = await session.client.init_project(call.root)
+        if clients:
+            await session.client.set_grant(project.name, EVERYBODY, grant_pb2.GRANT_ROLE_MEMBER)
+        else:
+            await session.client.delete_grant(project.name, EVERYBODY)
+    may = "everybody with an identity is a member" if clients else "only those with a grant of their own may use it"
+    return answer(call, [project], f"{safe_line(project.name)}: {may}")
 
 
 async def _models_at(url: str) -> list[str]:

@@ -88,8 +88,7 @@ async def configure_project(call: Invocation, *, assembly: str | None, force: bo
         project = await session.client.init_project(call.root, assembly=wanted.get(assembly or ""), force=force)
     chosen = Assembly(project.assembly).name.lower() if project.assembly else "default"
     names = f"project   {safe_line(project.name)}", f"root      {safe_line(project.root)}"
-    clients = "this project" if project.clients else "projects below TURNWRIGHT_CLIENT_ROOTS"
-    return answer(call, [project], *names, f"assembly  {chosen}", f"clients   derived tokens may use {clients}")
+    return answer(call, [project], *names, f"assembly  {chosen}")
 
 
 def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:

@@ -215,16 +215,14 @@ class Client(AdministrationCalls, ControlCalls, GrantCalls, QueryCalls, SessionC
         assembly: settings_pb2.Assembly.ValueType | None = None,
         *,
         force: bool = False,
-        clients: bool | None = None,
     ) -> project_pb2.Project:
         """Register a directory on the executor's host; safe to repeat. An empty name is derived from the root.
 
         `config_path` is the client's own configuration file for the project, `assembly` how its runs are sent to
-        their models by default, `clients` whether derived tokens may use it wherever it lies; None: unchanged. `force`:
-        also a folder of the system or a home.
+        their models by default; None: unchanged. `force`: also a folder of the system or a home.
         """
         request = project_service_pb2.InitProjectRequest(
-            root=root, name=name, config_path=config_path, assembly=assembly, force=force, clients=clients
+            root=root, name=name, config_path=config_path, assembly=assembly, force=force
         )
         return (await self._peer.call(self._projects.InitProject, request)).project
 

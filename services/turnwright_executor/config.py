@@ -49,16 +49,10 @@ class ExecutorSettings(PeerSettings):
     cycle_period_max: int = setting("Longest cycle to look for, in turns.", 4, ge=1, le=32)
 
     client_roots: str = setting(
-        "Directories in which derived tokens may use projects and register them, separated by colons. Any other "
-        "project must be opened to them with `turnwright init --clients`.",
+        "Directories below which everybody with an identity may register projects, separated by colons. Who registers "
+        "one owns it.",
         "",
     )
-    client_tools: str = setting(
-        "Tools with effects outside the project that derived tokens may call without a run, such as "
-        "`sh,env`, separated by commas.",
-        "",
-    )
-    client_models: bool = setting("Allow derived tokens to add and remove models.", False)
 
     hooks: str = setting(
         "Hook plugins: entry points of `turnwright.hooks`, or `module:function`, separated by commas. "
@@ -204,11 +198,6 @@ class ExecutorSettings(PeerSettings):
     """Seconds that a command may take to exit after it was told to. Then it is killed."""
     sh_beat_s: float = 5.0
     """Seconds between two signs of life of a command that a client called: far below `stream_grace_s` of the store."""
-
-    @property
-    def opened_tools(self) -> frozenset[str]:
-        """Tools that derived tokens may call without a run."""
-        return frozenset(name.strip() for name in self.client_tools.split(","))
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_gr
 
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.files.client_roots import ClientRoots
 from turnwright_executor.files.projects import Projects
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
@@ -16,6 +15,7 @@ from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectReads
 from turnwright_executor.rpc.reading_servicer import ReadingServicer
 from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.peer import Peer
 from turnwright_kit.service import Service
@@ -37,6 +37,8 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
         for name, address in addresses.items()
     }
     store = peers["store"]
+    # Only holders of the secret call it: nothing is granted.
+    policy = Policy(lambda: 0)
     ledger = StoreLedger(store, "", "")
     explain = None
     if settings.assembler in local_servers:
@@ -48,12 +50,11 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
         store,
         ledger,
         explain,
-        Status(store, peers["assembler"], peers["provider"], settings).read,
+        Status(store, peers["assembler"], peers["provider"], settings, policy).read,
     )
 
     projects = Projects(store)
-    roots = ClientRoots(settings.client_roots, settings.home, projects)
-    reads = ProjectReads(projects.at, roots.admits, roots.opens)
+    reads = ProjectReads(policy, projects.at)
 
     async def close() -> None:
         for peer in peers.values():
@@ -64,4 +65,4 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
         server.add_generic_rpc_handlers(mounts(store, reads.around(), OpenWatches(settings.event_heartbeat_s)))
 
     name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
-    return Service("executor", name, register, close=close, settings=settings)
+    return Service("executor", name, register, close=close, settings=settings, policy=policy)

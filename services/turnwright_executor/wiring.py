@@ -29,6 +29,7 @@ from turnwright_executor.peers.assembler import AssemblerPackets
 from turnwright_executor.peers.explaining import PacketExplanations
 from turnwright_executor.peers.owner_monitors import OwnerMonitors
 from turnwright_executor.peers.owners import Owners
+from turnwright_executor.peers.policy import follow_policy
 from turnwright_executor.peers.provider import ProviderModels
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
@@ -39,9 +40,9 @@ from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.audit import around_audit
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.grants import around_grants
 from turnwright_executor.rpc.models import around_models
 from turnwright_executor.rpc.mounting import mounts
-from turnwright_executor.rpc.project_gate import ProjectGate
 from turnwright_executor.rpc.projects import ProjectCalls
 from turnwright_executor.rpc.proposals import Inbox
 from turnwright_executor.rpc.runs import ClientRuns
@@ -67,6 +68,7 @@ from turnwright_executor.web.web import HttpWeb
 from turnwright_kit.addresses import reachable_address
 from turnwright_kit.health import check_ready
 from turnwright_kit.identity.credentials import Credentials
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
@@ -110,6 +112,8 @@ class _Wired:
         self._secret = secret
         self._peers: list[Peer] = []
         self._refusals = Refusals()
+        self._policy = Policy(lambda: time.time_ns() // 1_000_000)
+        self._following: list[asyncio.Task[None]] = []
 
     def service(self) -> Service:
         full_name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
@@ -117,7 +121,7 @@ class _Wired:
             name="executor",
             grpc_name=full_name,
             register=self._register,
-            admits=self._admits,
+            policy=self._policy,
             start=self._start,
             listening=self._listening,
             dependencies={name: partial(self._check, name) for name in ("store", "assembler", "provider")},
@@ -169,7 +173,9 @@ class _Wired:
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
         self._owners = Owners(self._ledger, leases.holds, settings.tls)
-        status = Status(self._store, self._assembler, self._provider, settings, CONFINEMENTS[sandbox.backend])
+        status = Status(
+            self._store, self._assembler, self._provider, settings, self._policy, CONFINEMENTS[sandbox.backend]
+        )
         self._addressed = (self._ledger, self._owners, status)
         self._serve(services, places, status)
 
@@ -178,6 +184,7 @@ class _Wired:
         self._store = self._peer("store", settings.store)
         self._assembler = self._peer("assembler", settings.assembler)
         self._provider = self._peer("provider", settings.provider)
+        self._following.append(asyncio.create_task(follow_policy(self._store, self._policy), name="policy"))
         self._owner = secrets.token_hex(8)
         self._schemes = KnownSchemes()
         self._ledger = StoreLedger(self._store, self._owner, "", round(settings.lease_s * 1000), self._schemes)
@@ -205,16 +212,15 @@ class _Wired:
         settings, store, ledger = self._settings, self._store, self._ledger
         projects = Projects(store)
         explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
-        roots = ClientRoots(settings.client_roots, settings.home, projects)
-        self._gate = ProjectGate(roots.is_open)
+        roots = ClientRoots(settings.client_roots, settings.home)
         self._watches = OpenWatches(settings.event_heartbeat_s)
 
         async def tool_host(project: str) -> Placement:
             return await places.tool_host(project, await projects.root(project))
 
-        limit, opened = settings.tool_calls_max, settings.opened_tools
+        limit = settings.tool_calls_max
         tools = {**services.tools, Undo.name: services.tools.get(Undo.name) or Undo()}
-        self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner, opened)
+        self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner)
         check_vendor = Vendors(self._provider).check
         self._servicer = ExecutorServicer(
             store,
@@ -227,6 +233,7 @@ class _Wired:
             status.read,
             check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
+            self._policy,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
@@ -239,16 +246,14 @@ class _Wired:
         )
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
-        calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)
+        calls = ProjectCalls(store, self._policy, projects.at, roots.admits, locate, unfit)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
-        models = around_models(store, check_vendor, is_open=settings.client_models)
-        inbox = Inbox(ledger, self._hubs, self._scheduler, self._gate.shown, router.owner_handler)
-        around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around(), audit)
+        models, grants = around_models(check_vendor), around_grants(self._policy)
+        inbox = Inbox(ledger, self._hubs, self._scheduler, router.owner_handler)
+        changes = (router.around(), calls.around(), commands.around(), runs.around(), models, grants)
+        around = (*changes, inbox.around(), audit)
         self._around = {name: handler for handlers in around for name, handler in handlers.items()}
-
-    async def _admits(self, method: str, request: object) -> None:
-        await self._gate.check(method, request)
 
     def _listening(self, address: str) -> None:
         """Start to look for work, once other executors can reach this one: they read its address in the lease."""
@@ -270,6 +275,9 @@ class _Wired:
 
     async def _close(self) -> None:
         await self._owners.close()
+        for task in self._following:
+            task.cancel()
+            await asyncio.wait((task,))
         for peer in self._peers:
             await peer.close()
 

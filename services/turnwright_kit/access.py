@@ -16,11 +16,14 @@ from msgspec import Struct
 from turnwright.types.v1 import access_pb2 as pb
 
 from turnwright_core.errors import project_not_found
-from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import Policy, check_service
 
 _WITHOUT_GRANT: Final = (pb.RIGHT_IDENTITY, pb.RIGHT_SERVICE)
 """What nobody has by a grant, and so in no project."""
+
+KNOWN_S_MAX: Final = 5.0
+"""Longest wait of a call until the store has told a service that has just begun who may do what, in seconds."""
 
 ProjectOf = Callable[[Any], str]
 
@@ -38,18 +41,20 @@ class MethodAccess(Struct, frozen=True):
     project_of: ProjectOf
     """The project that a request names; empty: none. It takes a message, or the value of one."""
 
-    def check(self, policy: Policy, caller: Caller, request: object) -> None:
+    async def check(self, policy: Policy, caller: Caller, request: object) -> None:
         """Raises PROJECT_NOT_FOUND for a project in which the caller has no right at all, else RIGHT_MISSING."""
         if caller.is_root:
             return
         if self.right == pb.RIGHT_SERVICE:
             check_service(caller, self.name)
         elif self.right != pb.RIGHT_IDENTITY:
-            self._check_right(policy, caller, request)
+            if not policy.version and not caller.is_trusted:
+                await policy.until(lambda: policy.version > 0, KNOWN_S_MAX)
+                policy.check_known()
+            self.check_right(policy, caller, request)
 
-    def _check_right(self, policy: Policy, caller: Caller, request: object) -> None:
-        if caller.kind is not Kind.SERVICE:
-            policy.check_known()
+    def check_right(self, policy: Policy, caller: Caller, request: object) -> None:
+        """The same, once it is known who may do what."""
         project = "" if self.reach == pb.REACH_DEPLOYMENT else self.project_of(request)
         if project:
             policy.check_project(caller, self.right, project, self.name)

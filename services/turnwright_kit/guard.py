@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,13 +27,14 @@ from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
-from turnwright_kit.access import check_declared
+from turnwright_kit.access import MethodAccess, check_declared, method_access
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.errors import abort
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
-from turnwright_kit.identity.caller import current_caller, enter_caller
+from turnwright_kit.identity.caller import Caller, current_caller, enter_caller
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.headers import is_open
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
 from turnwright_kit.scope import Metadata, bind
@@ -108,9 +110,6 @@ else:
     Context = grpc.aio.ServicerContext
 
 
-CheckCall = Callable[[str, object], Awaitable[None]]
-"""Checks a call of the current caller by its method and its request. Raises an error for the caller."""
-
 OURS: Final = "turnwright."
 """What the names of the contract's services begin with: others are of the libraries, health and reflection."""
 
@@ -143,14 +142,15 @@ class GuardedServer:
         calls: CallsInProgress,
         codecs: Callable[[], Codecs] | None = None,
         limits: CallerLimits | None = None,
-        admits: CheckCall | None = None,
+        policy: Policy | None = None,
     ) -> None:
         """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
 
         Without a server, only callers in this process reach them. `codecs` are of the handlers that take values, and
-        `limits` of what each client may have under way. `admits` is asked about each call before its handler.
+        `limits` of what each client may have under way. `policy` says who may do what; without one, only services may
+        do anything.
         """
-        self._admits = admits
+        self._policy = policy or Policy(lambda: time.time_ns() // 1_000_000)
         self._codecs = codecs or dict
         self._ledger = CallerLedger(limits or CallerLimits())
         self._server = server
@@ -168,7 +168,7 @@ class GuardedServer:
                 check_declared(name)
         self.names += added
         guarded = tuple(
-            _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._admits) for handler in handlers
+            _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._policy) for handler in handlers
         )
         if self._server is not None:
             self._server.add_generic_rpc_handlers(guarded)
@@ -188,10 +188,10 @@ class _Guarded(grpc.GenericRpcHandler):
         calls: CallsInProgress,
         codecs: Callable[[], Codecs],
         ledger: CallerLedger,
-        admits: CheckCall | None,
+        policy: Policy,
     ) -> None:
         self._ledger = ledger
-        self._admits = admits
+        self._policy = policy
         self._inner = inner
         self._codecs = codecs
         self._gate = gate
@@ -214,7 +214,7 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
         try:
-            caller = self._gate.caller(metadata)
+            caller = self._caller_of(metadata)
         except TurnwrightError as error:
             return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
         # The handler runs in the task in which it is looked up.
@@ -246,7 +246,7 @@ class _Guarded(grpc.GenericRpcHandler):
     def _admitted(self, context: Any, metadata: Metadata) -> str:
         """The name of the caller, who is known since the handler was looked up, but within one process."""
         if isinstance(context, LocalContext):
-            caller = context.caller or self._gate.caller(metadata)
+            caller = context.caller or self._caller_of(metadata)
         else:
             caller = current_caller()
             if not caller.by:
@@ -255,6 +255,10 @@ class _Guarded(grpc.GenericRpcHandler):
             bind(by=caller.by)
         enter_caller(caller)
         return caller.name
+
+    def _caller_of(self, metadata: Metadata) -> Caller:
+        self._gate.revoked = self._policy.revoked_token_ids
+        return self._gate.caller(metadata)
 
     async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.
@@ -271,15 +275,15 @@ class _Guarded(grpc.GenericRpcHandler):
         return counted
 
     def _unary(self, inner: Any, method: str) -> Any:
-        codec, opened = self._codecs().get(method), is_open(method)
+        codec, opened, access = self._codecs().get(method), is_open(method), _access_to(method)
 
         async def call(request: object, context: Context) -> object:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                if access:
+                    await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=False)
-                if self._admits and not opened:
-                    await self._admits(method, request)
                 if codec is None or isinstance(request, codec.request):
                     answer = await inner(request, context)
                 else:
@@ -294,6 +298,7 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def _upload(self, inner: Any, method: str) -> Any:
         """A method that is sent a stream: its first message says what the call is about. One is read at a time."""
+        access = _access_to(method)
 
         async def call(requests: AsyncIterator[object], context: Context) -> object:
             metadata: Any = context.invocation_metadata() or ()
@@ -304,8 +309,8 @@ class _Guarded(grpc.GenericRpcHandler):
                 if first is None:
                     raise invalid("message", "The call has sent no message: send at least one.")
                 guarded.admitted("", first)
-                if self._admits:
-                    await self._admits(method, first)
+                if access:
+                    await access.check(self._policy, current_caller(), first)
                 answer = await inner(_following(first, requests), context)
                 if counted:
                     counted.hold(answer.ByteSize())
@@ -314,15 +319,15 @@ class _Guarded(grpc.GenericRpcHandler):
         return call
 
     def _stream(self, inner: Any, serialize: Callable[[Any], bytes], method: str) -> Any:
-        codec, opened = self._codecs().get(method), is_open(method)
+        codec, opened, access = self._codecs().get(method), is_open(method), _access_to(method)
 
         async def call(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                if access:
+                    await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=True)
-                if self._admits and not opened:
-                    await self._admits(method, request)
                 encode = None
                 if codec and not isinstance(request, codec.request):
                     request, encode = codec.request_from_pb(request), codec.answer_to_pb
@@ -343,6 +348,11 @@ class _Guarded(grpc.GenericRpcHandler):
                             counted.sent()
 
         return call
+
+
+def _access_to(method: str) -> MethodAccess | None:
+    """What a method of the contract asks of its callers; those of libraries ask nothing but an identity."""
+    return method_access(method) if method.startswith(f"/{OURS}") else None
 
 
 def _size_limit(context: object, metadata: Metadata) -> int:

@@ -291,7 +291,7 @@ class RunningServer:
         gate = CallerGate(self.service.name, secrets, self.service.floor, keys, self._issuers)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
-            server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
+            server, self.local, gate, self._calls, self.service.codecs, limits, self.service.policy
         )
         try:
             self.service.register_all(guarded, self._health)

@@ -12,10 +12,11 @@ from turnwright.settings.v1 import settings_service_pb2_grpc
 from turnwright_values.types import Tier
 
 from turnwright_core.rpc_codec import Codecs
-from turnwright_kit.guard import CheckCall, GuardedServer
+from turnwright_kit.guard import GuardedServer
 from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
 from turnwright_kit.identity.gate import CallerGate
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.refusals import Refusals
 from turnwright_kit.settings import Settings
@@ -62,8 +63,8 @@ class Service(Struct, frozen=True):
     """Calls under way on one connection; a caller that opens more waits."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
-    admits: CheckCall | None = None
-    """Checks what a call is about, once its caller is known. None: any caller of the floor may make any call."""
+    policy: Policy | None = None
+    """Who may do what. None: nobody but the services of the deployment has a right."""
     refusals: Refusals = field(default_factory=Refusals)
     """What its server refuses."""
     codecs: Callable[[], Codecs] | None = None
@@ -96,7 +97,7 @@ class LocalService:
         )
         health.set(ready=True)
         service = self._service
-        guarded = GuardedServer(None, self.local, gate, self._calls, service.codecs, admits=service.admits)
+        guarded = GuardedServer(None, self.local, gate, self._calls, service.codecs, policy=service.policy)
         service.register_all(guarded, health)
         self.local.open()
 

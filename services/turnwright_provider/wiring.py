@@ -95,7 +95,6 @@ def _servicer(
         lambda name, vendor: ReplyStream(name, vendor, policy, pace, chance),
         settings.prices,
         ModelChecks(vendors, time.monotonic, settings.model_wait_s, settings.model_lifetime_s),
-        is_open=settings.client_generate,
     )
 
 

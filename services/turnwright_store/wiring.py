@@ -110,8 +110,9 @@ def build(settings: StoreSettings, _secret: str) -> Service:
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(
-        "store", GRPC_NAME, partial(register, store), floor=Tier.MODEL, start=start, drain=drain, close=close,
-        settings=settings, ready=ready, codecs=lambda: OWNER_CALLS, connection_calls_max=CONNECTION_CALLS_MAX,
+        "store", GRPC_NAME, partial(register, store), floor=Tier.MODEL, policy=policy, start=start, drain=drain,
+        close=close, settings=settings, ready=ready, codecs=lambda: OWNER_CALLS,
+        connection_calls_max=CONNECTION_CALLS_MAX,
         refusals=store.refusals,
     )  # fmt: skip
 

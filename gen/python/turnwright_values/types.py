@@ -1085,10 +1085,6 @@ class Project(Struct, frozen=True):
     assembly: Assembly = Assembly.UNSPECIFIED
     """How runs of the project are sent to their models if neither the task nor an earlier loop of the run says.
     UNSPECIFIED: the store's TURNWRIGHT_ASSEMBLY."""
-    clients: bool = False
-    """Whether derived tokens of the tier client may use the project, wherever its root lies. False: only if that lies
-    below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with
-    TIER_FORBIDDEN."""
 
 
 class FileConstraint(Struct, frozen=True):

@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -28,7 +29,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, RemoveEntry
-from turnwright_values.types import ClientCall, Entry, Loop, LoopSettings, Mode, Run, State, Tier
+from turnwright_values.types import ClientCall, Entry, Loop, LoopSettings, Mode, Right, Run, State, Tier
 
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
@@ -84,6 +85,10 @@ INVALID: Final = "invalid:400"
 GONE: Final = Done("Not carried out: its caller disconnected before it began.", State.CANCELLED, "aborted:499")
 
 
+_OF_PLANS: Final = ("set_plan", "update_plan")
+_IS_WEB: Final = re.compile("https?://", re.IGNORECASE)
+
+
 class ClientCommand(Struct, frozen=True):
     """A command of a client for a run."""
 
@@ -91,8 +96,6 @@ class ClientCommand(Struct, frozen=True):
     command: Command
     principal: str
     request_id: str = ""
-    is_trusted: bool = True
-    """Whether the caller has the deployment's secret: then it may use every tool."""
 
     def record_folder(self) -> str:
         """The folder of its record: the same for the same request id of the same caller."""
@@ -117,13 +120,11 @@ class ToolCalls:
         hubs: Hubs,
         calls_max: int,
         owner: str,
-        opened: Collection[str] = (),
     ) -> None:
         """`owner` is new at each start of the executor.
 
         `tool_host` finds the placement of a project's commands; it raises WORKSPACE_UNAVAILABLE. At most `calls_max`
-        commands run at a time. `opened` are tools with effects outside the project that callers without the
-        deployment's secret may use.
+        commands run at a time.
         """
         self._ledger = ledger
         self._tools = tools
@@ -132,7 +133,6 @@ class ToolCalls:
         self._hubs = hubs
         self._calls_max = calls_max
         self._owner = owner
-        self._opened = opened
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Entry]] = set()
         self._stopping = False
@@ -160,9 +160,8 @@ class ToolCalls:
     async def call(self, call: ClientCommand) -> Entry:
         """Carry out a command that was read; returns its record.
 
-        Raises TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
+        Raises QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
         """
-        self._check_open(call)
         if len(self._tasks) >= self._calls_max:
             message = f"{self._calls_max} client commands are running on this executor: retry when one has ended."
             raise fault(Reason.QUEUE_FULL, message, limit=self._calls_max)
@@ -176,17 +175,14 @@ class ToolCalls:
                 raise
         raise fault(Reason.DRAINING, "The executor is shutting down: retry with the same request id.")
 
-    def _check_open(self, call: ClientCommand) -> None:
-        name = call.command.name
+    def right_for(self, command: Command) -> Right:
+        """What a caller needs for a command, which nobody else decides on."""
+        name = command.name
+        if name in _OF_PLANS:
+            return Right.EDIT
         is_outside = self._tools[name].effect_class is EffectClass.OUTSIDE
-        if is_outside and not call.is_trusted and name not in self._opened:
-            raise fault(
-                Reason.TIER_FORBIDDEN,
-                f"{name} has effects outside the project that nobody approves here: it needs the deployment's secret, "
-                f"or {name} in TURNWRIGHT_CLIENT_TOOLS of the executor.",
-                tier="system",
-                ceiling="client",
-            )
+        path = command.attributes.get("path", "")
+        return Right.COMMAND if is_outside or name == "search" or _IS_WEB.match(path.strip()) else Right.FILES
 
     async def _called(self, call: ClientCommand) -> Entry:
         bind(run=call.address.run)

@@ -1,4 +1,4 @@
-"""Directories that can be projects, and those that callers with derived tokens may use. Source: architecture 10."""
+"""Directories that can be projects, and those that anybody may register. Source: architecture 10."""
 
 # ruff: noqa: S108 - nothing is written there
 
@@ -7,17 +7,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import time
 from pathlib import Path
 from typing import Final
 
-from turnwright.types.v1 import project_pb2
-
 from turnwright_executor.files.file_threads import on_files
-from turnwright_executor.files.projects import Projects
-
-OPEN_S_MAX: Final = 5.0
-"""Seconds for which a project that is open to clients is not looked up again."""
 
 _SYSTEM_TREES: Final = ("/proc", "/sys", "/dev", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 """Folders of the system; nothing below them is a project either, but in `/dev/shm`, which is for everybody."""
@@ -54,45 +47,15 @@ async def unfit(root: str) -> str:
 
 
 class ClientRoots:
-    """The directories that derived tokens may use; never our own home, nor a directory that contains it.
+    """The directories below which anybody may register projects; never our own home, nor one that contains it."""
 
-    A project that the operator has opened to clients is allowed wherever it lies.
-    """
-
-    def __init__(self, directories: str, home: Path, projects: Projects) -> None:
+    def __init__(self, directories: str, home: Path) -> None:
         """`directories` are absolute paths separated by colons; `~` is the executor's user."""
-        self._projects = projects
         self._directories = [os.path.expanduser(path) for path in directories.split(os.pathsep) if path]
         self._home = home
-        self._open: dict[str, float] = {}
 
     async def admits(self, root: str) -> bool:
-        """Whether a directory, with links resolved, is allowed or below an allowed one, or a project for clients."""
-        if await self._lies_open(root):
-            return True
-        project = await self._projects.at(root)
-        if project is None or not project.clients:
-            return False
-        # The marker that names the project may be a copy.
-        return await on_files(lambda _: os.path.realpath(root)) == project.root
-
-    async def is_open(self, name: str) -> bool:
-        """Whether derived tokens may use the project of this name, if there is one. Raises TurnwrightError."""
-        now_s = time.monotonic()
-        if self._open.get(name, -OPEN_S_MAX) + OPEN_S_MAX > now_s:
-            return True
-        found = await self._projects.named(name)
-        if found is None or not await self.opens(found):
-            self._open.pop(name, None)
-            return found is None
-        self._open[name] = now_s
-        return True
-
-    async def opens(self, project: project_pb2.Project) -> bool:
-        """Whether derived tokens may use a project."""
-        return project.clients or await self._lies_open(project.root)
-
-    async def _lies_open(self, root: str) -> bool:
+        """Whether a directory, with links resolved, is one of them or below one."""
         try:
             return await on_files(lambda _: self._admits(Path(root)))
         except (OSError, ValueError):

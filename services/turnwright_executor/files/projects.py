@@ -19,9 +19,6 @@ class Projects:
         self._peer = peer
         self._stub = project_service_pb2_grpc.ProjectServiceStub(peer.channel)
 
-    async def named(self, name: str) -> project_pb2.Project | None:
-        return await self._find(GetProjectRequest(project=name))
-
     async def at(self, root: str) -> project_pb2.Project | None:
         """The registered project of a directory; None if there is none. Nothing is written."""
         try:

@@ -13,10 +13,12 @@ from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, setting_pb2, vendor_pb2
+from turnwright_values.types import Right
 
 from turnwright_core import __version__
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.policy import Policy, bit_of
 from turnwright_kit.peer import Peer
 from turnwright_kit.settings import Settings
 from turnwright_kit.settings_report import settings_in_force
@@ -37,9 +39,11 @@ class Status:
         assembler: Peer,
         provider: Peer,
         settings: Settings,
+        policy: Policy,
         confinement: query_pb2.Confinement.ValueType = query_pb2.CONFINEMENT_UNSPECIFIED,
     ) -> None:
         self._settings = settings
+        self._policy = policy
         self._confinement = confinement
         self._store = store
         self._provider = provider
@@ -53,7 +57,7 @@ class Status:
 
     async def read(self, request: query_pb2.GetStatusRequest) -> query_pb2.GetStatusResponse:
         """The status of this executor and the services behind it. Unreachable ones are reported, not raised."""
-        with_settings = current_caller().is_trusted
+        with_settings = bool(self._policy.rights_in_deployment(current_caller()) & bit_of(Right.ADMIN))
         services = await asyncio.gather(*(_probe(peer, with_settings=with_settings) for peer in self._peers))
         own = query_pb2.ServiceStatus(
             name=query_pb2.SERVICE_NAME_EXECUTOR,

@@ -26,10 +26,7 @@ FindProject = Callable[[str], Awaitable[Any]]
 """Finds the registered project of a directory, as a message, without writing anything; None if there is none."""
 
 Admits = Callable[[str], Awaitable[bool]]
-"""Whether a caller without the deployment's secret may register a directory."""
-
-Opens = Callable[[Any], Awaitable[bool]]
-"""Whether such a caller may use a project, which is a message."""
+"""Whether anybody may register a directory."""
 
 WhyUnfit = Callable[[str], Awaitable[str]]
 """What a directory is that hardly anybody means as a project; empty if it may be one."""

@@ -17,26 +17,28 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forwarding, check_client
+from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_grammar.reply import Command
 from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.policy import Policy
 
 
 class ExecutorControlRpcs(Forwarding):
     """Rpcs of control.proto; they are for clients, not for models."""
 
     _calls: ToolCalls
+    _policy: Policy
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first."""
-        check_client("CallTool")
         caller = current_caller()
         written = Command(request.tool, dict(request.attributes), request.body)
         command, kept = kept_file(await self._calls.read(written))
+        self._policy.check_project(caller, self._calls.right_for(command), request.project, f"CallTool {request.tool}")
         if kept:
             wanted = SetFileConstraintsRequest(project=request.project, constraints=[constraint_to_pb(kept)])
             projects = ProjectServiceStub(self.store.channel)
             await self.store.call(projects.SetFileConstraints, wanted, caller=caller)
         address = RunAddress(request.project, request.run)
-        call = ClientCommand(address, command, caller.name, request.request_id, is_trusted=caller.is_trusted)
+        call = ClientCommand(address, command, caller.name, request.request_id)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))

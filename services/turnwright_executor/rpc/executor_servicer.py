@@ -17,6 +17,7 @@ from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
 
 
@@ -41,6 +42,7 @@ class ExecutorServicer(
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
         check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
+        policy: Policy,
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
@@ -53,3 +55,4 @@ class ExecutorServicer(
         self._explain = explain
         self.check_vendor = check_vendor
         self._catalogue = catalogue
+        self._policy = policy

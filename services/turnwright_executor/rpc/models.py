@@ -1,4 +1,4 @@
-"""What the executor adds to ModelService: who may change models, and of which vendors."""
+"""What the executor adds to ModelService: of which vendors models may be."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_kit.auth import check_deployment
-from turnwright_kit.peer import Around, Peer, UnaryHandler, rpc_of
+from turnwright_kit.peer import Around, UnaryHandler
 
 
-def around_models(store: Peer, check_vendor: CheckVendor, *, is_open: bool) -> Mapping[str, Around]:
-    """For the methods that change models, which the whole deployment shares and pays for.
+def around_models(check_vendor: CheckVendor) -> Mapping[str, Around]:
+    """For the method that adds models."""
 
-    `is_open`: derived tokens may, too. The store, which knows no such setting, is called in the executor's own name.
-    """
-
-    def change(method: MethodDescriptor, _inner: UnaryHandler) -> UnaryHandler:
-        rpc = rpc_of(store.channel, method)
-
-        async def answer(request: Any, _context: Any) -> Any:
-            if not is_open:
-                check_deployment(method.name, "TURNWRIGHT_CLIENT_MODELS=true")
-            if method.name == "SetModel":
-                await check_vendor(request.model.vendor_model, "model.vendor_model")
-            return await store.call(rpc, request)
+    def change(_method: MethodDescriptor, forward: UnaryHandler) -> UnaryHandler:
+        async def answer(request: Any, context: Any) -> Any:
+            await check_vendor(request.model.vendor_model, "model.vendor_model")
+            return await forward(request, context)
 
         return answer
 
-    return {"SetModel": change, "DeleteModel": change}
+    return {"SetModel": change}

@@ -1,9 +1,9 @@
 """Mounts: services of the store that the executor serves for clients.
 
-A call is forwarded as it is, at its caller's tier, and a change in its caller's name, so the store decides what is
-allowed. A watch that begins with a snapshot holds one of the store. If that one ends, the watcher only gets heartbeats
-until the store answers again. Then it goes on after the last cursor; where there are none, with another snapshot, which
-replaces what the watcher has: nothing is missed, and nothing is reported twice as new.
+A call is forwarded as it is, at its caller's tier, and a change in its caller's name, so the store decides once more
+what is allowed. A watch that begins with a snapshot holds one of the store. If that one ends, the watcher only gets
+heartbeats until the store answers again. Then it goes on after the last cursor; where there are none, with another
+snapshot, which replaces what the watcher has: nothing is missed, and nothing is reported twice as new.
 Source: architecture 7, 10; rows RU241, RU242, RU246; docs/adr/0054.
 """
 

@@ -13,57 +13,46 @@ from typing import Any
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.projects.v1 import project_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
+from turnwright_values.types import Right
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Opens, WhyUnfit
-from turnwright_executor.rpc.project_gate import closed_error, is_gated
-from turnwright_kit.identity.caller import current_caller
+from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
+from turnwright_executor.rpc.grants import HOLDS_S_MAX
+from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_kit.identity.policy import Policy, bit_of
 from turnwright_kit.peer import Around, Peer, UnaryHandler
 
 
 class ProjectReads:
-    """GetProject, also by a directory of this host, and ListProjects: both without what is closed to the caller."""
+    """GetProject, also by a directory of this host, without what is closed to the caller."""
 
-    def __init__(self, find_project: FindProject, admits: Admits, opens: Opens) -> None:
-        self._find_project, self._admits, self._opens = find_project, admits, opens
+    def __init__(self, policy: Policy, find_project: FindProject) -> None:
+        self._policy, self._find_project = policy, find_project
 
     def around(self) -> Mapping[str, Around]:
-        return {
-            "GetProject": lambda _, forward: partial(self._get, forward),
-            "ListProjects": lambda _, forward: partial(self._list, forward),
-        }
+        return {"GetProject": lambda _, forward: partial(self._get, forward)}
 
     async def _get(self, forward: UnaryHandler, request: pb.GetProjectRequest, context: Any) -> pb.GetProjectResponse:
-        """Raises PROJECT_NOT_FOUND, also for a directory or a project that is closed to the caller."""
-        if request.WhichOneof("key") == "root":
-            is_closed = is_gated() and not await self._admits(request.root)
-            project = None if is_closed else await self._find_project(request.root)
-        else:
-            project = (await forward(request, context)).project
-        if project is None or not await self._is_shown(project):
-            wanted = request.root or request.workspace_id or request.project
-            message = f"{wanted!r} is not registered as a project: no task was given in it yet."
-            raise fault(Reason.PROJECT_NOT_FOUND, message, project=request.project, root=request.root)
+        """Raises PROJECT_NOT_FOUND, also for a directory whose project is closed to the caller."""
+        if request.WhichOneof("key") != "root":
+            answer: pb.GetProjectResponse = await forward(request, context)
+            return answer
+        project = await self._find_project(request.root)
+        if project is None or not self._policy.has(current_caller(), Right.READ, project.name):
+            message = f"{request.root!r} is not registered as a project: no task was given in it yet."
+            raise fault(Reason.PROJECT_NOT_FOUND, message, project="", root=request.root)
         return pb.GetProjectResponse(project=project)
-
-    async def _list(self, forward: UnaryHandler, request: Any, context: Any) -> pb.ListProjectsResponse:
-        page = await forward(request, context)
-        shown = [project for project in page.projects if await self._is_shown(project)]
-        return pb.ListProjectsResponse(projects=shown, next_page_token=page.next_page_token)
-
-    async def _is_shown(self, project: project_pb2.Project) -> bool:
-        return not is_gated() or await self._opens(project)
 
 
 class ProjectCalls(ProjectReads):
     """All that the executor adds: also which directory a caller may register."""
 
     def __init__(
-        self, store: Peer, find_project: FindProject, admits: Admits, opens: Opens, locate: Locate, unfit: WhyUnfit
+        self, store: Peer, policy: Policy, find_project: FindProject, admits: Admits, locate: Locate, unfit: WhyUnfit
     ) -> None:
-        """`admits` and `opens` decide what clients may use, `unfit` which directories nobody means."""
-        super().__init__(find_project, admits, opens)
-        self._store, self._locate, self._unfit = store, locate, unfit
+        """`admits` says in which directories anybody may register projects, `unfit` which ones nobody means."""
+        super().__init__(policy, find_project)
+        self._store, self._admits, self._locate, self._unfit = store, admits, locate, unfit
         self._rows = project_service_pb2_grpc.ProjectServiceStub(store.channel)
 
     def around(self) -> Mapping[str, Around]:
@@ -72,33 +61,37 @@ class ProjectCalls(ProjectReads):
     async def _init(self, request: pb.InitProjectRequest, _context: Any) -> pb.InitProjectResponse:
         """Register a directory as a project. Raises WORKSPACE_UNAVAILABLE if it does not exist.
 
-        Raises TIER_FORBIDDEN if the caller may not use it; the error does not tell whether it exists. What is allowed
-        is registered in the executor's own name: the store lets no derived token do it.
+        Raises RIGHT_MISSING if the caller may not register it; the error does not tell whether it exists, or whose it
+        is. What is allowed is registered in the executor's own name, because the store knows no directories.
         """
-        root = request.root
-        is_trusted = current_caller().is_trusted
+        root, caller = request.root, current_caller()
+        is_trusted = bool(self._policy.rights_in_deployment(caller) & bit_of(Right.ADMIN))
         if not is_trusted and PurePath(root).is_absolute():
-            await self._check_root(root)
+            await self._check_root(caller, root)
         if PurePath(root).is_absolute() and not request.force:
             await self._check_fit(root)
         workspace = await self._locate(root)
         # Looked at again: a link on the way may have changed meanwhile.
         if workspace and not is_trusted:
-            await self._check_root(workspace.root)
-        if request.HasField("clients") and not is_trusted:
-            raise fault(
-                Reason.TIER_FORBIDDEN,
-                "Only the deployment's secret opens a project to derived tokens, or closes it.",
-                tier="system",
-                ceiling="client",
-            )
+            await self._check_root(caller, workspace.root)
         if workspace is None:
             problem = "not a directory that this executor can see. Name an existing one by its absolute path"
             raise _unavailable_error(root, problem)
+        if not caller.is_root:
+            await self._check_changes(caller, request, workspace.root)
         request.root, request.workspace_id = workspace.root, workspace.id
+        request.owner = "" if caller.is_root else caller.name
         answer = await self._store.call(self._rows.InitProject, request)
         answer.project.copied_from = workspace.copied_from
+        if not caller.is_root:
+            await self._policy.until(lambda: self._sees(caller, answer.project.name), HOLDS_S_MAX)
+            if not self._sees(caller, answer.project.name):
+                # Somebody else has registered it at the same moment.
+                raise closed_error(root)
         return answer
+
+    def _sees(self, caller: Caller, project: str) -> bool:
+        return self._policy.has(caller, Right.READ, project)
 
     async def _check_fit(self, root: str) -> None:
         """Before anything is written there: its marker makes a directory a project."""
@@ -109,9 +102,31 @@ class ProjectCalls(ProjectReads):
             )
             raise _unavailable_error(root, problem)
 
-    async def _check_root(self, root: str) -> None:
-        if not await self._admits(root):
-            raise closed_error(repr(root))
+    async def _check_root(self, caller: Caller, root: str) -> None:
+        """Refuse a directory whose project is another's, and one that is no project and lies in no open folder."""
+        project: project_pb2.Project | None = await self._find_project(root)
+        is_own = project is not None and self._sees(caller, project.name)
+        if (project and not is_own) or not (is_own or await self._admits(root)):
+            raise closed_error(root)
+        # The marker that names the project may be a copy.
+        if project and project.root != root and not await self._admits(root):
+            raise closed_error(root)
+
+    async def _check_changes(self, caller: Caller, request: pb.InitProjectRequest, root: str) -> None:
+        """What a project is set to is changed by those who manage it."""
+        project: project_pb2.Project | None = await self._find_project(root)
+        if project and (request.HasField("assembly") or request.HasField("config_path")):
+            self._policy.check_project(caller, Right.MANAGE, project.name, "InitProject of a project that exists")
+
+
+def closed_error(root: str) -> TurnwrightError:
+    return fault(
+        Reason.RIGHT_MISSING,
+        f"You cannot register {root!r}: it needs `admin` in the deployment, or a folder above it in "
+        "TURNWRIGHT_CLIENT_ROOTS of the executor; and a project that is there already needs a grant in it.",
+        right="admin",
+        project="",
+    )
 
 
 def _unavailable_error(root: str, problem: str) -> TurnwrightError:

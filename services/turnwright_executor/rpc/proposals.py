@@ -1,4 +1,4 @@
-"""What the executor adds to ProposalService: checks of decisions, a notice to the run's worker, and closed projects.
+"""What the executor adds to ProposalService: checks of decisions, and a notice to the run's worker.
 
 A decision is stored first; then the run's worker is notified. This needs no owner: the store knows what is pending, and
 the next owner finds the decision in the ledger.
@@ -7,8 +7,7 @@ Source: rows RU013, RU040, RU232, RU244, RU249-RU255; decisions C14, C20.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import effect_in
-from turnwright_kit.peer import Around, StreamHandler, UnaryHandler
+from turnwright_kit.peer import Around, UnaryHandler
 
 
 class Inbox(Struct, frozen=True):
@@ -33,39 +32,13 @@ class Inbox(Struct, frozen=True):
     ledger: Ledger
     hubs: Hubs
     scheduler: Scheduler
-    shown: Callable[[Iterable[pb.PendingProposal]], Awaitable[list[pb.PendingProposal]]]
-    """What of a list the caller may see."""
     to_owner: Around
 
     def around(self) -> Mapping[str, Around]:
         """Handlers by method."""
         return {
-            "ListProposals": lambda _, forward: partial(self._list, forward),
-            "WatchProposals": lambda _, forward: partial(self._watch, forward),
             "ResolveProposal": lambda method, forward: self.to_owner(method, partial(self._resolve, forward)),
         }
-
-    async def _list(
-        self, forward: UnaryHandler, request: pb.ListProposalsRequest, context: Any
-    ) -> pb.ListProposalsResponse:
-        page = await forward(request, context)
-        return pb.ListProposalsResponse(
-            proposals=await self.shown(page.proposals), next_page_token=page.next_page_token
-        )
-
-    async def _watch(
-        self, forward: StreamHandler, request: pb.WatchProposalsRequest, context: Any
-    ) -> AsyncGenerator[pb.WatchProposalsResponse]:
-        sent: set[tuple[str, str, str]] = set()
-        async with aclosing(forward(request, context)) as changes:
-            async for change in changes:
-                pending = await self.shown(change.pending)
-                sent |= {(one.project, one.run, one.proposal.path) for one in pending}
-                decided = [one for one in change.decided if (one.project, one.run, one.decision.path) in sent]
-                sent -= {(one.project, one.run, one.decision.path) for one in decided}
-                yield pb.WatchProposalsResponse(
-                    pending=pending, decided=decided, complete=change.complete, send_time=change.send_time
-                )
 
     async def _resolve(
         self, forward: UnaryHandler, request: pb.ResolveProposalRequest, context: Any

@@ -11,7 +11,7 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRu
 from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forwarding, check_client
+from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_executor.watching.hubs import Hubs
 
 
@@ -27,7 +27,6 @@ class WatchRpcs(Forwarding):
         return self.watch_events(request, context)
 
     async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
-        check_client("Notify")
         message = _notification(request)
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             hub.publish(message)

@@ -16,7 +16,6 @@ from turnwright_core.errors import ANSWERED
 from turnwright_core.model_calls import GeneratePart
 from turnwright_core.wire.model_calls import generate_from_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
-from turnwright_kit.auth import check_deployment
 from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor
@@ -37,23 +36,14 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         begin: Callable[[str, Vendor], ReplyStream],
         prices: Mapping[str, Price],
         checks: ModelChecks,
-        *,
-        is_open: bool,
     ) -> None:
-        """Vendors by name, prices by alias. `is_open`: derived tokens may call the vendors too."""
+        """Vendors by name, prices by alias."""
         self._vendors = vendors
         self._begin = begin
         self._prices = prices
         self._checks = checks
-        self._is_open = is_open
-
-    def _check_caller(self, method: str) -> None:
-        """Refuse a call outside a run's budget by a derived token. Raises TIER_FORBIDDEN."""
-        if not self._is_open:
-            check_deployment(method, "TURNWRIGHT_CLIENT_GENERATE=true")
 
     async def Generate(self, request: GenerateRequest, context: RpcContext) -> AsyncGenerator[GeneratePart, None]:  # type: ignore[override]
-        self._check_caller("Generate")
         name, model = split_vendor_model(request.model.vendor_model)
         call = checked_call(request, model)
         vendor, state = find_vendor(self._vendors, name)
@@ -69,7 +59,6 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
 
     async def CountTokens(self, request: pb.CountTokensRequest, context: RpcContext) -> pb.CountTokensResponse:
         del context
-        self._check_caller("CountTokens")
         name, model = split_vendor_model(request.call.model.vendor_model)
         call = checked_call(generate_from_pb(request.call), model)
         vendor, _ = find_vendor(self._vendors, name)
@@ -89,7 +78,6 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
 
     async def CheckModels(self, request: pb.CheckModelsRequest, context: RpcContext) -> pb.CheckModelsResponse:
         del context
-        self._check_caller("CheckModels")
         check_models_request(request)
         models = [model_from_pb(model) for model in request.models]
         found = await self._checks.check(models, cached=request.cached)

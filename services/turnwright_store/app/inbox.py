@@ -8,7 +8,7 @@ architecture 7; rows RU009, RU013, RU244, RU246.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from turnwright_values.types import Entry
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import invalid
+from turnwright_kit.identity.policy import Policy
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
@@ -73,11 +74,12 @@ class InboxMessage(Struct, frozen=True):
 
 
 def list_proposals(
-    connection: Connection, project: str, run: str, size: int, token: str
+    connection: Connection, names: Sequence[str] | None, project: str, run: str, size: int, token: str
 ) -> tuple[list[WaitingProposal], str]:
     """A page of the proposals that wait in a run, a project or all, the longest waiting first.
 
-    Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND.
+    `names`: in place of all projects, those with one of these names, if there are any. Raises PROJECT_NOT_FOUND,
+    RUN_NOT_FOUND.
     """
     if run and not project:
         raise invalid("project", "Name the project of the run, too.")
@@ -86,7 +88,7 @@ def list_proposals(
     after = int(since_ms), int(view)
     run_id = get_run_head(connection, project, run).id if run else None
     project_id = get_project(connection, project).id if project else None
-    found = rows.page_of_waiting(connection, project_id, run_id, after, size + 1)
+    found = rows.page_of_waiting(connection, project_id, run_id, after, size + 1, names)
     shown = rows.entry_rows_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
     page, next_token = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))
@@ -128,6 +130,8 @@ class InboxWatch(Struct):
     database: Database
     subscription: Subscription
     project: str
+    shown: Callable[[], Sequence[str] | None]
+    """The projects that the watcher may see now, if none is named; None: all."""
     sent: dict[int, _SentRow] = field(default_factory=dict)
     is_complete: bool = False
     """Whether everything that waited at the beginning has been sent."""
@@ -140,7 +144,11 @@ class InboxWatch(Struct):
         """The changes since the last call, as messages. Raises PROJECT_NOT_FOUND."""
         if not is_woken:
             return
-        waiting = await self.database.read(partial(_waiting, project=self.project))
+        names = None if self.project else self.shown()
+        waiting = await self.database.read(partial(_waiting, project=self.project, names=names))
+        if names is not None:
+            # What is closed to the watcher by now has not been decided: nothing is told of it.
+            self.sent = {view: sent for view, sent in self.sent.items() if sent.project in names}
         now = {one.view for one in waiting}
         closed = [self.sent.pop(view) for view in [view for view in self.sent if view not in now]]
         new = [one for one in waiting if one.view not in self.sent]
@@ -160,14 +168,18 @@ class InboxWatch(Struct):
             yield InboxMessage()
 
 
-async def watch_inbox(database: Database, project: str) -> InboxWatch:
+async def watch_inbox(
+    database: Database, project: str, shown: Callable[[], Sequence[str] | None], policy: Policy
+) -> InboxWatch:
     """Begin a watch of what waits in a project, or in all; the first reading raises PROJECT_NOT_FOUND."""
-    return InboxWatch(database, database.subscribe((ANY_SCOPE,)), project)
+    subscription = database.subscribe((ANY_SCOPE,))
+    policy.notifies(subscription.woken)
+    return InboxWatch(database, subscription, project, shown)
 
 
-def _waiting(connection: Connection, project: str) -> list[InboxRow]:
+def _waiting(connection: Connection, project: str, names: Sequence[str] | None) -> list[InboxRow]:
     of = get_project(connection, project).id if project else None
-    return rows.page_of_waiting(connection, of, None, _START, _ALL)
+    return rows.page_of_waiting(connection, of, None, _START, _ALL, names)
 
 
 def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, WaitingProposal]]:

@@ -13,12 +13,13 @@ from sqlalchemy import Connection
 from turnwright_values.types import Loop, Model, Project, Run, RunSettings, SessionState, Turn
 
 from turnwright_core.checks import check_count, check_words, invalid
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import is_active, session_state
 from turnwright_core.titles import beginning_of
 from turnwright_kit.identity.caller import Caller
+from turnwright_store.app.grants import add_owner
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
     RUN_ALIAS,
@@ -41,8 +42,11 @@ _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
 
 
-def init_project(tx: Transaction, root: str, workspace_id: str, name: str, **changes: Any) -> Project:
-    """Register a project, or update the root and the given fields of that of the workspace (RU226)."""
+def init_project(tx: Transaction, root: str, workspace_id: str, name: str, owner: str = "", **changes: Any) -> Project:
+    """Register a project, or update the root and the given fields of that of the workspace (RU226).
+
+    `owner` owns it if this call creates it; empty: nobody does.
+    """
     check_words("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
         raise invalid("root", f"root must be an absolute path; it is {root!r}.")
@@ -56,7 +60,9 @@ def init_project(tx: Transaction, root: str, workspace_id: str, name: str, **cha
     if found:
         registry.change_project(tx.connection, found.id, project)
     else:
-        registry.add_project(tx.connection, add_scope(tx, f"project:{workspace_id}"), project)
+        project_id = registry.add_project(tx.connection, add_scope(tx, f"project:{workspace_id}"), project)
+        if owner:
+            add_owner(tx, project_id, project.name, owner)
     return project
 
 
@@ -77,14 +83,22 @@ def get_project(connection: Connection, name: str, workspace_id: str) -> Project
         raise invalid("project", "Name the project, or its workspace_id; only an executor finds one by its root.")
     found = registry.find_workspace(connection, workspace_id)
     if found is None:
-        raise fault(Reason.PROJECT_NOT_FOUND, f"The workspace {workspace_id!r} is not registered.", project="")
+        raise no_workspace(workspace_id)
     return found.project
 
 
-def list_projects(connection: Connection, size: int, token: str) -> tuple[list[Project], str]:
+def no_workspace(workspace_id: str) -> TurnwrightError:
+    """The error for a workspace that is not registered, or whose project is closed to the caller."""
+    return fault(Reason.PROJECT_NOT_FOUND, f"The workspace {workspace_id!r} is not registered.", project="")
+
+
+def list_projects(
+    connection: Connection, names: Sequence[str] | None, size: int, token: str
+) -> tuple[list[Project], str]:
+    """A page of the projects, by name; of those with one of these names, if there are any."""
     size = page_size(size)
     (after,) = decode_page_token(token, str) or ("",)
-    found = registry.list_projects(connection, str(after), size + 1)
+    found = registry.list_projects(connection, names, str(after), size + 1)
     return page_of(found, size, lambda project: (project.name,), lambda project: len(f"{project}".encode()))
 
 

@@ -28,7 +28,7 @@ REVISIONS: Final = (
 )  # fmt: skip
 """Every schema revision, oldest first; this code works with the last one."""
 
-CODE: Final = 3
+CODE: Final = 4
 """The compatibility level of this code. A schema that needs newer code sets `min_code` in `meta` to a higher one."""
 
 MIGRATION_LOCK: Final = 0x7475726E77726967

@@ -26,7 +26,7 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.resources import RESOURCES
 from turnwright_kit.access import access_of
-from turnwright_kit.auth import check_deployment, check_min_tier
+from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.refusals import Refusals
@@ -176,16 +176,13 @@ def mutation(
     min_tier: Tier = Tier.CLIENT,
     durability: Durability = Durability.FULL,
     starts: Callable[[Any], str] = starts_no_run,
-    deployment: bool = False,
 ) -> Callable[[Callable[[C, Q, Transaction, Caller], Fields]], Handler[C, Q]]:
-    """Declare an rpc as one transaction; see `Calls._once`. `deployment`: not for derived tokens."""
+    """Declare an rpc as one transaction; see `Calls._once`."""
 
     def declare(work: Callable[[C, Q, Transaction, Caller], Fields]) -> Handler[C, Q]:
         method = work.__name__
 
         async def handle(self: C, request: Q, _context: Any) -> Any:
-            if deployment:
-                check_deployment(method)
             answer = _answer_of(request, method)
             return await self._once(
                 request,
@@ -279,7 +276,8 @@ def run_locks(request: Any) -> set[str]:
 
 
 def registry_locks(_request: Any) -> set[str]:
-    return {REGISTRY_LOCK}
+    # Who creates a project owns it.
+    return {REGISTRY_LOCK, POLICY_LOCK}
 
 
 def project_locks(request: Any) -> set[str]:

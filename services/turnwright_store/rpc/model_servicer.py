@@ -16,11 +16,11 @@ from turnwright_store.rpc.calls import Calls, Fields, mutation, query, registry_
 class ModelServicer(Calls, model_service_pb2_grpc.ModelServiceServicer):
     """Serves turnwright.models.v1.ModelService."""
 
-    @mutation(locks=registry_locks, deployment=True)
+    @mutation(locks=registry_locks)
     def SetModel(self, request: pb.SetModelRequest, tx: Transaction, _caller: Caller) -> Fields:
         return {"model": model_to_pb(registry.set_model(tx, model_from_pb(request.model)))}
 
-    @mutation(locks=registry_locks, deployment=True)
+    @mutation(locks=registry_locks)
     def DeleteModel(self, request: pb.DeleteModelRequest, tx: Transaction, _caller: Caller) -> Fields:
         registry.delete_model(tx, request.alias)
         return {}

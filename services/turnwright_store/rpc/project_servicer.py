@@ -5,12 +5,13 @@ from __future__ import annotations
 from sqlalchemy import Connection
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.projects.v1 import project_service_pb2_grpc
-from turnwright_values.types import Assembly
+from turnwright_values.types import Assembly, Right
 
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known
-from turnwright_kit.identity.caller import Caller
+from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_kit.identity.policy import check_service
 from turnwright_store.app import registry, store_rules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, mutation, project_locks, query, registry_locks
@@ -19,22 +20,26 @@ from turnwright_store.rpc.calls import Calls, Fields, mutation, project_locks, q
 class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
     """Serves turnwright.projects.v1.ProjectService."""
 
-    @mutation(locks=registry_locks, deployment=True)
-    def InitProject(self, request: pb.InitProjectRequest, tx: Transaction, _caller: Caller) -> Fields:
-        changes = {name: getattr(request, name) for name in ("config_path", "clients") if request.HasField(name)}
+    @mutation(locks=registry_locks)
+    def InitProject(self, request: pb.InitProjectRequest, tx: Transaction, caller: Caller) -> Fields:
+        check_service(caller, "InitProject at a store")
+        changes = {name: getattr(request, name) for name in ("config_path",) if request.HasField(name)}
         if request.HasField("assembly"):
             changes["assembly"] = known(Assembly, request.assembly, "assembly")
-        project = registry.init_project(tx, request.root, request.workspace_id, request.name, **changes)
+        project = registry.init_project(tx, request.root, request.workspace_id, request.name, request.owner, **changes)
         return {"project": wire.project_to_pb(project)}
 
     @query
     def GetProject(self, request: pb.GetProjectRequest, connection: Connection) -> Fields:
         project = registry.get_project(connection, request.project, request.workspace_id)
+        if not self._service.policy.has(current_caller(), Right.READ, project.name):
+            raise registry.no_workspace(request.workspace_id)
         return {"project": wire.project_to_pb(project)}
 
     @query
     def ListProjects(self, request: pb.ListProjectsRequest, connection: Connection) -> Fields:
-        found, token = registry.list_projects(connection, request.page_size, request.page_token)
+        names = self._service.policy.projects_with(current_caller(), Right.READ)
+        found, token = registry.list_projects(connection, names, request.page_size, request.page_token)
         return {"projects": map(wire.project_to_pb, found), "next_page_token": token}
 
     @mutation(locks=project_locks)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from sqlalchemy import Connection
 from turnwright.proposals.v1 import proposal_service_pb2 as pb
 from turnwright.proposals.v1 import proposal_service_pb2_grpc
+from turnwright_values.types import Right
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.limits import COMMENT_BYTES_MAX
@@ -12,7 +16,7 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.proposals import decision_to_pb, proposal_to_pb, proposed_contents
 from turnwright_core.wire.times import time_to_pb
-from turnwright_kit.identity.caller import Caller
+from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import proposals
 from turnwright_store.app.inbox import (
     ClosedProposal,
@@ -51,7 +55,10 @@ class ProposalServicer(Calls, proposal_service_pb2_grpc.ProposalServiceServicer)
 
     @query
     def ListProposals(self, request: pb.ListProposalsRequest, connection: Connection) -> Fields:
-        found, token = list_proposals(connection, request.project, request.run, request.page_size, request.page_token)
+        names = None if request.project else self._shown_to(current_caller())
+        found, token = list_proposals(
+            connection, names, request.project, request.run, request.page_size, request.page_token
+        )
         return {"proposals": map(_pending_to_pb, found), "next_page_token": token}
 
     def _inbox_to_pb(self, change: InboxMessage) -> pb.WatchProposalsResponse:
@@ -64,7 +71,12 @@ class ProposalServicer(Calls, proposal_service_pb2_grpc.ProposalServiceServicer)
 
     @watch(_inbox_to_pb)
     async def WatchProposals(self, request: pb.WatchProposalsRequest) -> InboxWatch:
-        return await watch_inbox(self._database, request.project)
+        policy, shown = self._service.policy, partial(self._shown_to, current_caller())
+        return await watch_inbox(self._database, request.project, shown, policy)
+
+    def _shown_to(self, caller: Caller) -> Sequence[str] | None:
+        """The projects whose proposals a caller may see; None: all."""
+        return self._service.policy.projects_with(caller, Right.READ)
 
     @mutation(locks=run_locks)
     def ResolveProposal(self, request: pb.ResolveProposalRequest, tx: Transaction, caller: Caller) -> Fields:

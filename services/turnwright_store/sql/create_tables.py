@@ -93,7 +93,7 @@ _OWN: Final = {
 _FIRST_ROWS: Final = (
     "INSERT INTO scopes (key) VALUES ('global')",
     "INSERT INTO scopes (key, revision) VALUES ('policy', 1)",
-    "INSERT INTO meta (key, value) VALUES ('min_code', '3')",
+    "INSERT INTO meta (key, value) VALUES ('min_code', '4')",
 )
 
 

@@ -36,6 +36,8 @@ _AFTER: Final = and_(
 )
 _PAGE: Final = _WAITING.where(_AFTER).limit(bindparam("page"))
 _PAGE_OF_PROJECT: Final = _PAGE.where(_OF_PROJECT)
+_NAMED: Final = select(projects.c.id).where(projects.c.name.in_(bindparam("names", expanding=True)))
+_PAGE_OF_PROJECTS: Final = _PAGE.where((runs.c.project_id + literal_column("0")).in_(_NAMED))
 _PAGE_OF_RUN: Final = _PAGE.where(views.c.run_id == bindparam("run"))
 _SHOWN: Final = (
     select(views.c.id, *ENTRY_ROW_COLUMNS)
@@ -66,14 +68,21 @@ class InboxRow(Struct, frozen=True):
 
 
 def page_of_waiting(
-    connection: Connection, project: int | None, run: int | None, after: tuple[int, int], page: int
+    connection: Connection,
+    project: int | None,
+    run: int | None,
+    after: tuple[int, int],
+    page: int,
+    names: Sequence[str] | None = None,
 ) -> list[InboxRow]:
-    """What waits after (time, row), in a run, in a project, or in all."""
+    """What waits after (time, row), in a run, in a project, in all, or in those with one of these names."""
     values = {"after_ms": after[0], "after_id": after[1], "page": page}
     if run is not None:
         return _rows(connection, _PAGE_OF_RUN, values | {"run": run})
     if project is not None:
         return _rows(connection, _PAGE_OF_PROJECT, values | {"project": project})
+    if names is not None:
+        return _rows(connection, _PAGE_OF_PROJECTS, values | {"names": list(names)})
     return _rows(connection, _PAGE, values)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, delete, literal, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, literal, select, update
 from turnwright_values.types import Assembly, Capabilities, Model, Price, Project, ReportedWindow, Tier
 
 from turnwright_core.errors import Reason, fault, project_not_found
@@ -37,16 +38,18 @@ _PROJECT: Final = select(
     projects.c.create_ms,
     projects.c.config_path,
     projects.c.assembly,
-    projects.c.clients,
 )
 _PROJECT_BY_NAME: Final = _PROJECT.where(projects.c.name == bindparam("name"))
 _PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindparam("workspace"))
 _PROJECT_PAGE: Final = (
     _PROJECT.where(projects.c.name > bindparam("after")).order_by(projects.c.name).limit(bindparam("page"))
 )
-_PROJECT_ADD: Final = insertion(projects)
+_PROJECTS_NAMED: Final = _PROJECT.where(projects.c.name.in_(bindparam("names", expanding=True))).order_by(
+    projects.c.name
+)
+_PROJECT_ADD: Final = insert(projects).returning(projects.c.id)
 _PROJECT_CHANGE: Final = update(projects).where(projects.c.id == bindparam("project"))
-_CHANGED: Final = ("root", "config_path", "assembly", "clients")
+_CHANGED: Final = ("root", "config_path", "assembly")
 
 _WINDOW_KEY: Final = "window:"
 """Before a `vendor/model` in `meta`: the window that a refusal reported, as JSON."""
@@ -75,10 +78,8 @@ _SCHEMES_ADD: Final = insertion(schemes)
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
-    key, scope, name, root, workspace_id, create_ms, config_path, assembly, clients = row
-    project = Project(
-        name, root, workspace_id, create_ms, config_path, assembly=Assembly(assembly), clients=bool(clients)
-    )
+    key, scope, name, root, workspace_id, create_ms, config_path, assembly = row
+    project = Project(name, root, workspace_id, create_ms, config_path, assembly=Assembly(assembly))
     return ProjectRow(key, scope, project)
 
 
@@ -101,22 +102,21 @@ def find_workspace(connection: Connection, workspace_id: str) -> ProjectRow | No
     return _project(row) if row else None
 
 
-def list_projects(connection: Connection, after: str, page: int) -> list[Project]:
-    return [_project(row).project for row in connection.execute(_PROJECT_PAGE, {"after": after, "page": page})]
+def list_projects(connection: Connection, names: Sequence[str] | None, after: str, page: int) -> list[Project]:
+    """Projects after a name, by name; of those with one of these names, in their order, if there are any."""
+    if names is None:
+        return [_project(row).project for row in connection.execute(_PROJECT_PAGE, {"after": after, "page": page})]
+    wanted = list(names[bisect_right(names, after) :][:page])
+    return [_project(row).project for row in connection.execute(_PROJECTS_NAMED, {"names": wanted})] if wanted else []
 
 
-def add_project(connection: Connection, scope: int, project: Project) -> None:
-    connection.execute(_PROJECT_ADD, {"scope_id": scope, **_values(project)})
+def add_project(connection: Connection, scope: int, project: Project) -> int:
+    return int(connection.execute(_PROJECT_ADD, {"scope_id": scope, **asdict(project)}).scalar_one())
 
 
 def change_project(connection: Connection, project_id: int, project: Project) -> None:
     """Write what of a project can change."""
-    connection.execute(_PROJECT_CHANGE, {"project": project_id, **picked(_values(project), _CHANGED)})
-
-
-def _values(project: Project) -> dict[str, Any]:
-    # PostgreSQL takes no truth value for a number.
-    return {**asdict(project), "clients": int(project.clients)}
+    connection.execute(_PROJECT_CHANGE, {"project": project_id, **picked(asdict(project), _CHANGED)})
 
 
 _CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)

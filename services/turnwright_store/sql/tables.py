@@ -73,7 +73,6 @@ projects = Table(
     number_column("create_ms", None),
     text_column("config_path"),
     number_column("assembly"),
-    number_column("clients"),
     # How often approval rules of it, or of its runs, have changed; 0: there are none.
     number_column("rule_changes"),
 )

@@ -15,7 +15,7 @@ from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, settings_pb2
+from turnwright.types.v1 import access_pb2, command_record_pb2, grant_pb2, message_pb2, model_pb2, settings_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier
 
@@ -30,6 +30,7 @@ from turnwright_kit.peer import Peer, rpc_of
 
 pytestmark = pytest.mark.asyncio
 
+MEMBER, OWNER = grant_pb2.GRANT_ROLE_MEMBER, grant_pb2.GRANT_ROLE_OWNER
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 MODEL = model_pb2.Model(alias="m", vendor_model="scripted/m")
@@ -57,10 +58,14 @@ async def started(services) -> None:
     await services.client.create_run(services.project, run="r", settings=settings_pb2.RunSettings(model="m"))
 
 
-async def refused(call) -> None:
+async def refused(call, reason: Reason = Reason.RIGHT_MISSING) -> None:
     with pytest.raises(TurnwrightError) as told:
         await call
-    assert told.value.reason is Reason.TIER_FORBIDDEN, told.value
+    assert told.value.reason is reason, told.value
+
+
+async def open_to_all(services, project: str, **more) -> None:
+    await services.client.set_grant(project, "*", MEMBER, **more)
 
 
 @pytest.fixture
@@ -100,6 +105,10 @@ async def test_an_open_directory_and_a_project_that_is_known_are_for_everybody(f
         made = await client.init_project(f"{folders}/open/project")
         known = await client.init_project(str(services.files))
         assert (made.root, known.name) == (f"{folders}/open/project", services.project)
+        assert [(one.subject, one.role) async for one in client.list_grants(made.name)] == [("user:guest", OWNER)]
+        async with Client.connect(services.addresses["executor"], token_for("mallory")) as other:
+            await refused(other.init_project(f"{folders}/open/project"))
+            await refused(other.get_run(made.name, "r"), Reason.PROJECT_NOT_FOUND)
 
 
 def names_a_project(method) -> bool:
@@ -127,8 +136,8 @@ async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_ca
         await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         mine = (await services.client.init_project(f"{folders}/closed")).name
         await services.client.create_run(mine, run="r", settings=settings_pb2.RunSettings(model="m"))
-        await refused(client.init_project(f"{folders}/closed", clients=True))
         if tier is Tier.CLIENT:
+            await refused(client.init_project(f"{folders}/closed"))
             assert await client.find_project(f"{folders}/closed") is None
             identity = (folders / "closed/.turnwright/workspace").read_text().partition("\n")[0]
             wanted = project_service_pb2.GetProjectRequest(workspace_id=identity)
@@ -140,18 +149,17 @@ async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_ca
             (request.task if "task" in method.input_type.fields_by_name else request).project = mine
             with pytest.raises(TurnwrightError) as told:
                 await first_answer(client, method, request)
-            assert (told.value.reason, method.name) == (Reason.TIER_FORBIDDEN, method.name)
-            if tier is Tier.CLIENT:
-                assert "turnwright init --clients" in told.value.message
+            wanted = Reason.PROJECT_NOT_FOUND if tier is Tier.CLIENT else Reason.TIER_FORBIDDEN
+            assert (told.value.reason, method.name) == (wanted, method.name)
         if tier is Tier.CLIENT:
-            await services.client.init_project(f"{folders}/closed", clients=True)
+            await open_to_all(services, mine)
             assert (await client.get_run(mine, "r")).run.run == "r"
             assert (await client.init_project(f"{folders}/closed")).name == mine
 
 
 async def test_a_marker_of_an_open_project_opens_no_other_directory(folders):
     async with running(folders) as services, guest(services) as client:
-        await services.client.init_project(f"{folders}/closed", clients=True)
+        await open_to_all(services, (await services.client.init_project(f"{folders}/closed")).name)
         identity = (folders / "closed/.turnwright/workspace").read_text().partition("\n")[0]
         (folders / "other/.turnwright").mkdir(parents=True)
         # As of a directory that was moved from another disk.
@@ -166,7 +174,9 @@ async def test_the_list_of_projects_leaves_out_what_is_closed(folders, size):
         (folders / name).mkdir()
     async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
         for folder in ("open/last", "closed", "a closed one", "open/first"):
-            await services.client.init_project(f"{folders}/{folder}")
+            made = await services.client.init_project(f"{folders}/{folder}")
+            if "open" in folder:
+                await open_to_all(services, made.name)
 
         async def listed(client):
             wanted = project_service_pb2.ListProjectsRequest(page_size=size)
@@ -179,7 +189,7 @@ async def test_the_list_of_projects_leaves_out_what_is_closed(folders, size):
         assert await listed(services.client) == everything
         assert await listed(client) == ["first", "last", services.project]
         async with guest(services, Tier.PLUGIN) as plugin:
-            assert await listed(plugin) == everything
+            assert await listed(plugin) == await listed(client)
 
 
 async def test_a_copied_marker_in_an_open_directory_tells_nothing_of_a_closed_project(folders):
@@ -200,6 +210,8 @@ async def test_a_list_of_all_proposals_leaves_out_what_is_closed(folders):
         names = []
         for folder in ("open/project", "closed"):
             names.append((await services.client.init_project(f"{folders}/{folder}")).name)
+            if folder != "closed":
+                await open_to_all(services, names[-1])
             queued = await services.client.act(names[-1], "Edit it.", settings=settings_pb2.LoopSettings(model="m"))
             async with contextlib.aclosing(services.client.watch(names[-1], queued.run)) as events:
                 async for event in events:
@@ -245,32 +257,22 @@ async def test_a_link_in_the_place_of_a_project_leads_nowhere(services):
 
 @pytest.mark.parametrize("tier", [Tier.CLIENT, Tier.PLUGIN])
 @pytest.mark.parametrize("tool", ["sh", "env"])
-async def test_a_command_that_nobody_decides_on_takes_the_secret(services, tool, tier):
+async def test_a_command_that_nobody_decides_on_needs_the_right_to_command(services, tool, tier):
     await started(services)
     async with guest(services, tier) as client:
+        await open_to_all(services, services.project, without=[access_pb2.RIGHT_COMMAND])
         await refused(client.call_tool(services.project, "r", tool, {"command": "touch ran"}))
-    assert not (services.files / "ran").exists()
-    record = await services.client.call_tool(services.project, "r", "sh", {"command": "touch ran"})
-    assert (record.status, (services.files / "ran").exists()) == (200, True)
+        assert not (services.files / "ran").exists()
+        await open_to_all(services, services.project)
+        assert (await client.call_tool(services.project, "r", "sh", {"command": "touch ran"})).status == 200
+    assert (services.files / "ran").exists()
 
 
-async def test_a_tool_that_a_setting_names_is_open(tmp_path):
-    async with running(tmp_path, client_tools="env, sh") as services:
-        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
-        await started(services)
-        async with guest(services) as client:
-            assert (await client.call_tool(services.project, "r", "sh", {"command": "true"})).status == 200
-
-
-async def test_models_are_changed_with_the_secret_only(services):
+async def test_models_are_changed_by_operators_only(services):
     async with guest(services) as client:
         await refused(client.set_model(model_pb2.Model(alias="mine", vendor_model="openai/expensive")))
         await refused(client.delete_model("m"))
-    await services.client.set_model(model_pb2.Model(alias="mine", vendor_model="openai/expensive"))
-
-
-async def test_models_are_open_where_a_setting_says_so(tmp_path):
-    async with running(tmp_path, client_models=True) as services, guest(services) as client:
+        await services.client.set_grant("", "user:guest", grant_pb2.GRANT_ROLE_OPERATOR)
         await client.set_model(model_pb2.Model(alias="mine", vendor_model="openai/expensive"))
         await client.delete_model("mine")
         assert "mine" not in [model.alias for model in await client.list_models()]
@@ -297,10 +299,10 @@ async def test_the_store_is_no_way_around_the_executor(services, method):
 
 async def test_the_assembler_answers_services_only(services):
     async with direct(services, "assembler", assembler_service_pb2_grpc.AssemblerServiceStub) as (peer, stub):
-        await refused(peer.call(stub.CheckBudget, budget_pb2.CheckBudgetRequest()))
-        await refused(peer.call(stub.Explain, assembler_service_pb2.ExplainRequest()))
+        await refused(peer.call(stub.CheckBudget, budget_pb2.CheckBudgetRequest()), Reason.TIER_FORBIDDEN)
+        await refused(peer.call(stub.Explain, assembler_service_pb2.ExplainRequest()), Reason.TIER_FORBIDDEN)
         async with peer.stream(stub.Assemble, assembler_service_pb2.AssembleRequest(), 10.0) as parts:
-            await refused(anext(parts))
+            await refused(anext(parts), Reason.TIER_FORBIDDEN)
 
 
 async def test_who_may_read_a_run_may_read_why_its_packets_are_as_they_are(services):
@@ -319,18 +321,6 @@ async def test_no_model_is_called_outside_of_runs_and_their_budgets(services):
         async with peer.stream(stub.Generate, wanted, 10.0) as parts:
             await refused(anext(parts))
         await refused(peer.call(stub.CheckModels, provider_service_pb2.CheckModelsRequest(models=[MODEL])))
-
-
-async def test_models_are_called_directly_where_a_setting_says_so(tmp_path, monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_CLIENT_GENERATE", "true")
-    async with running(tmp_path) as services:
-        services.script("Hello.")
-        wanted = provider_service_pb2.GenerateRequest(model=MODEL, messages=[HELLO])
-        async with (
-            direct(services, "provider", provider_service_pb2_grpc.ProviderServiceStub) as (peer, stub),
-            peer.stream(stub.Generate, wanted, 10.0) as parts,
-        ):
-            assert [part async for part in parts]
 
 
 def _forged():

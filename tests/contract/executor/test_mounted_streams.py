@@ -7,13 +7,14 @@ import asyncio
 import pytest
 import pytest_asyncio
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright_values.types import Tier
+from turnwright_values.types import Grant, GrantRole, Tier
 
 from services import token_for
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.policy import Policy, PolicySnapshot
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
@@ -45,11 +46,13 @@ class Store(turn_service_pb2_grpc.TurnServiceServicer):
 @pytest_asyncio.fixture
 async def stack(tmp_path):
     """The store, the watches of the executor, and the executor's client."""
-    store, watches = Store(), OpenWatches(60.0)
+    store, watches, policy = Store(), OpenWatches(60.0), Policy(lambda: 0)
+    policy.replace(PolicySnapshot(1, [Grant("p", "user:ann", GrantRole.VIEWER)]))
 
     async def served(name, register) -> RunningServer:
         grpc_name = "turnwright.turns.v1.TurnService"
-        server = RunningServer(Service(name, grpc_name, register), f"unix:{tmp_path}/{name}.sock", SECRET, 0.1)
+        service = Service(name, grpc_name, register, policy=policy)
+        server = RunningServer(service, f"unix:{tmp_path}/{name}.sock", SECRET, 0.1)
         await server.start()
         return server
 

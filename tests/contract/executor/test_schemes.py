@@ -12,7 +12,7 @@ import re
 import pytest
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, grant_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
@@ -34,7 +34,8 @@ SECTION = re.compile(r"^<(summary|visible|log|unknowns)>\n(.*?)\n</\1>$", re.DOT
 
 @contextlib.asynccontextmanager
 async def plugin(services):
-    """The store, as a plugin with a token of its own calls it."""
+    """The store, as a plugin with a token of its own calls it, which may register schemes."""
+    await services.client.set_grant("", "user:wiki", grant_pb2.GRANT_ROLE_OPERATOR)
     peer = Peer("store", services.addresses["store"], token_for("wiki", Kind.PLUGIN, audience="store"), 10.0)
     try:
         yield peer

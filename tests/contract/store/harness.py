@@ -15,7 +15,7 @@ from turnwright.store.v1 import (
     store_service_pb2_grpc,
     write_pb2,
 )
-from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2, view_pb2
+from turnwright.types.v1 import entry_pb2, grant_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2, view_pb2
 from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
@@ -259,9 +259,13 @@ class View:
 
 
 async def new_project(client: Client, name: str = "demo") -> str:
-    """A project, and the model `fast`."""
+    """A project that everybody with an identity owns, and the model `fast`."""
     await client.call("SetModel", model=model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192))
-    return (await client.call("InitProject", root=f"/srv/{name}", workspace_id=f"ws-{name}")).project.name
+    project = (await client.call("InitProject", root=f"/srv/{name}", workspace_id=f"ws-{name}")).project.name
+    # Rights are the matter of tests that say so.
+    member = grant_pb2.Grant(subject="*", role=grant_pb2.GRANT_ROLE_OWNER)
+    await client.call("SetGrant", project=project, grant=member)
+    return project
 
 
 async def new_run(client: Client, project: str, alias: str = "") -> Run:

@@ -60,7 +60,7 @@ async def test_the_ledger_is_moved_by_the_runtime_only(server, run, rpc):
     fields = OF_NO_RUN.get(rpc, run.address)
     fields = {**fields, "owner": "me"} if rpc == "ClaimRun" else fields
     error = await reason_of(alice.call(rpc, **fields))
-    assert error.reason is Reason.TIER_FORBIDDEN
+    assert error.reason is Reason.RIGHT_MISSING
     assert (await run.write(set_("known://a", "still mine"))).revisions
     await alice.close()
 
@@ -71,7 +71,8 @@ async def test_the_model_gives_no_commands(server, project, rpc):
     fields = {} if rpc == "SetModel" else {"project": project, "run": "x", "prompt": "hi"}
     fields = {"root": "/a", "workspace_id": "w"} if rpc == "InitProject" else fields
     fields.pop("prompt", None) if rpc == "AbortRun" else None
-    assert (await reason_of(model.call(rpc, **fields))).reason is Reason.TIER_FORBIDDEN
+    refused = Reason.TIER_FORBIDDEN if rpc == "InitProject" else Reason.RIGHT_MISSING
+    assert (await reason_of(model.call(rpc, **fields))).reason is refused
     await model.close()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+import pytest_asyncio
 from turnwright.types.v1 import access_pb2, grant_pb2
 
 from contract.store.harness import POSTGRESQL_ONLY, Client, start_store
@@ -14,6 +15,12 @@ pytestmark = pytest.mark.asyncio
 VIEWER, MEMBER = grant_pb2.GRANT_ROLE_VIEWER, grant_pb2.GRANT_ROLE_MEMBER
 OWNER, OPERATOR = grant_pb2.GRANT_ROLE_OWNER, grant_pb2.GRANT_ROLE_OPERATOR
 COMMAND, DECIDE = access_pb2.RIGHT_COMMAND, access_pb2.RIGHT_DECIDE
+
+
+@pytest_asyncio.fixture
+async def project(client):
+    """A project in which nobody has a grant."""
+    return (await client.call("InitProject", root="/srv/demo", workspace_id="ws-demo")).project.name
 
 
 def grant(subject: str, role=MEMBER, **more) -> grant_pb2.Grant:

@@ -31,12 +31,13 @@ class InitProjectRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
-    CLIENTS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
     root: _builtins.str
-    """Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it.
-    Fails with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist, or is no project yet but a folder
-    of the system or a home. With a derived token see `Project.clients`.
+    """Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Fails
+    with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist, or is no project yet but a folder of the
+    system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
+    and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment.
     """
     workspace_id: _builtins.str
     """Identity of the workspace, at most 128 characters. The store requires it. Clients leave it empty: an executor fills
@@ -50,8 +51,10 @@ class InitProjectRequest(_message.Message):
     """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged."""
     assembly: _settings_pb2.Assembly.ValueType
     """`Project.assembly`. Absent: unchanged."""
-    clients: _builtins.bool
-    """`Project.clients`; an executor requires the secret. Absent: unchanged."""
+    owner: _builtins.str
+    """Principal who owns the project if this call creates it; empty: nobody. For services: an executor fills it with its caller,
+    and ignores what a client says.
+    """
     force: _builtins.bool
     """True: the executor takes a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, too."""
     def __init__(
@@ -62,23 +65,19 @@ class InitProjectRequest(_message.Message):
         name: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
         assembly: _settings_pb2.Assembly.ValueType | None = ...,
-        clients: _builtins.bool | None = ...,
+        owner: _builtins.str = ...,
         force: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path", "force", b"force", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "force", b"force", "name", b"name", "owner", b"owner", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
     _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015
-    _WhichOneofReturnType__clients: _TypeAlias = _typing.Literal["clients"]  # noqa: Y015
-    _WhichOneofArgType__clients: _TypeAlias = _typing.Literal["_clients", b"_clients"]  # noqa: Y015
     _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
     _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__assembly) -> _WhichOneofReturnType__assembly | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__clients) -> _WhichOneofReturnType__clients | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 

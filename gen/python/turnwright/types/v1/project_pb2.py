@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/types/v1/project.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\"\xd8\x01\n\x07Project\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04root\x18\x02 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x03 \x01(\t\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63onfig_path\x18\x05 \x01(\t\x12\x13\n\x0b\x63opied_from\x18\x06 \x01(\t\x12/\n\x08\x61ssembly\x18\x07 \x01(\x0e\x32\x1d.turnwright.types.v1.Assembly\x12\x0f\n\x07\x63lients\x18\x08 \x01(\x08\"\x89\x01\n\x0e\x46ileConstraint\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x35\n\x04kind\x18\x02 \x01(\x0e\x32\'.turnwright.types.v1.FileConstraintKind\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x9c\x01\n\x12\x46ileConstraintKind\x12$\n FILE_CONSTRAINT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46ILE_CONSTRAINT_KIND_ADD\x10\x01\x12!\n\x1d\x46ILE_CONSTRAINT_KIND_READONLY\x10\x02\x12\x1f\n\x1b\x46ILE_CONSTRAINT_KIND_IGNORE\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/types/v1/project.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\"\xc7\x01\n\x07Project\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04root\x18\x02 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x03 \x01(\t\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63onfig_path\x18\x05 \x01(\t\x12\x13\n\x0b\x63opied_from\x18\x06 \x01(\t\x12/\n\x08\x61ssembly\x18\x07 \x01(\x0e\x32\x1d.turnwright.types.v1.Assembly\"\x89\x01\n\x0e\x46ileConstraint\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x35\n\x04kind\x18\x02 \x01(\x0e\x32\'.turnwright.types.v1.FileConstraintKind\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x9c\x01\n\x12\x46ileConstraintKind\x12$\n FILE_CONSTRAINT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46ILE_CONSTRAINT_KIND_ADD\x10\x01\x12!\n\x1d\x46ILE_CONSTRAINT_KIND_READONLY\x10\x02\x12\x1f\n\x1b\x46ILE_CONSTRAINT_KIND_IGNORE\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.project
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_FILECONSTRAINTKIND']._serialized_start=487
-  _globals['_FILECONSTRAINTKIND']._serialized_end=643
+  _globals['_FILECONSTRAINTKIND']._serialized_start=470
+  _globals['_FILECONSTRAINTKIND']._serialized_end=626
   _globals['_PROJECT']._serialized_start=128
-  _globals['_PROJECT']._serialized_end=344
-  _globals['_FILECONSTRAINT']._serialized_start=347
-  _globals['_FILECONSTRAINT']._serialized_end=484
+  _globals['_PROJECT']._serialized_end=327
+  _globals['_FILECONSTRAINT']._serialized_start=330
+  _globals['_FILECONSTRAINT']._serialized_end=467
 # @@protoc_insertion_point(module_scope)

@@ -60,7 +60,6 @@ class Project(_message.Message):
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     COPIED_FROM_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
-    CLIENTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name, `[A-Za-z0-9._-]{1,128}`. Identifies the project in every rpc."""
     root: _builtins.str
@@ -81,10 +80,6 @@ class Project(_message.Message):
     """How runs of the project are sent to their models if neither the task nor an earlier loop of the run says.
     UNSPECIFIED: the store's TURNWRIGHT_ASSEMBLY.
     """
-    clients: _builtins.bool
-    """Whether derived tokens of the tier client may use the project, wherever its root lies. False: only if that
-    lies below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with TIER_FORBIDDEN.
-    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the project was first registered."""
@@ -99,11 +94,10 @@ class Project(_message.Message):
         config_path: _builtins.str = ...,
         copied_from: _builtins.str = ...,
         assembly: _settings_pb2.Assembly.ValueType = ...,
-        clients: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assembly", b"assembly", "clients", b"clients", "config_path", b"config_path", "copied_from", b"copied_from", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assembly", b"assembly", "config_path", b"config_path", "copied_from", b"copied_from", "create_time", b"create_time", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,9 +19,10 @@ export declare const file_turnwright_projects_v1_project_service: GenFile;
  */
 export declare type InitProjectRequest = Message<"turnwright.projects.v1.InitProjectRequest"> & {
   /**
-   * Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it.
-   * Fails with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist, or is no project yet but a folder
-   * of the system or a home. With a derived token see `Project.clients`.
+   * Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Fails
+   * with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist, or is no project yet but a folder of the
+   * system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
+   * and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment.
    *
    * @generated from field: string root = 3;
    */
@@ -58,11 +59,12 @@ export declare type InitProjectRequest = Message<"turnwright.projects.v1.InitPro
   assembly?: Assembly | undefined;
 
   /**
-   * `Project.clients`; an executor requires the secret. Absent: unchanged.
+   * Principal who owns the project if this call creates it; empty: nobody. For services: an executor fills it with its caller,
+   * and ignores what a client says.
    *
-   * @generated from field: optional bool clients = 8;
+   * @generated from field: string owner = 8;
    */
-  clients?: boolean | undefined;
+  owner: string;
 
   /**
    * True: the executor takes a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, too.

@@ -70,14 +70,6 @@ export declare type Project = Message<"turnwright.types.v1.Project"> & {
    * @generated from field: turnwright.types.v1.Assembly assembly = 7;
    */
   assembly: Assembly;
-
-  /**
-   * Whether derived tokens of the tier client may use the project, wherever its root lies. False: only if that
-   * lies below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with TIER_FORBIDDEN.
-   *
-   * @generated from field: bool clients = 8;
-   */
-  clients: boolean;
 };
 
 /**
