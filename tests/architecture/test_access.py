@@ -12,6 +12,7 @@ GENERATED = Path(__file__).resolve().parents[2] / "gen" / "python"
 ASKED = {
     "identity": """
         Discover GetIdentity GetStatus InitProject ListModels ListSchemes ListTokens RevokeToken
+        SetScheme
     """,
     "read": """
         ExplainPacket ExportRun GetEntries GetEntry GetPlan GetProposal GetRun ListCommands ListEntries ListEntryHistory
@@ -46,7 +47,7 @@ ASKED = {
         DeleteGrant DeleteQuota ListAudit SetGrant SetQuota
     """,
     "admin in deployment": """
-        DeleteModel SetModel SetScheme
+        DeleteModel SetModel
     """,
     "service": """
         AdoptFiles Assemble CheckBudget CheckModels ClaimRun ClaimWork CountTokens EndTurn Explain Generate GetLease

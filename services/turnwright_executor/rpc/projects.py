@@ -62,7 +62,7 @@ class ProjectCalls(ProjectReads):
         """Register a directory as a project. Raises WORKSPACE_UNAVAILABLE if it does not exist.
 
         Raises RIGHT_MISSING if the caller may not register it; the error does not tell whether it exists, or whose it
-        is. What is allowed is registered in the executor's own name, because the store knows no directories.
+        is. The store, which knows no directories, takes an executor's word for it.
         """
         root, caller = request.root, current_caller()
         is_trusted = bool(self._policy.rights_in_deployment(caller) & bit_of(Right.ADMIN))
@@ -80,8 +80,7 @@ class ProjectCalls(ProjectReads):
         if not caller.is_root:
             await self._check_changes(caller, request, workspace.root)
         request.root, request.workspace_id = workspace.root, workspace.id
-        request.owner = "" if caller.is_root else caller.name
-        answer = await self._store.call(self._rows.InitProject, request)
+        answer = await self._store.call(self._rows.InitProject, request, caller=caller)
         answer.project.copied_from = workspace.copied_from
         if not caller.is_root:
             await self._policy.until(lambda: self._sees(caller, answer.project.name), HOLDS_S_MAX)

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from turnwright.schemes.v1 import scheme_service_pb2 as pb
 from turnwright.schemes.v1 import scheme_service_pb2_grpc
 from turnwright_values.store import Durability
+from turnwright_values.types import Right
 
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
@@ -23,12 +24,15 @@ class SchemeServicer(Calls, scheme_service_pb2_grpc.SchemeServiceServicer):
     """Serves turnwright.schemes.v1.SchemeService."""
 
     async def SetScheme(self, request: pb.SetSchemeRequest, _context: Any) -> pb.SetSchemeResponse:
+        caller = current_caller()
+        if not caller.is_trusted:
+            self._service.policy.check_deployment(caller, Right.ADMIN, "SetScheme")
         scheme = scheme_from_pb(request.scheme)
 
         def work(tx: Transaction, caller: Caller) -> list[Scheme]:
             return store_rules.set_scheme(tx, self._rules, caller, scheme)
 
-        change = audited(request, "SetScheme", current_caller(), work)
+        change = audited(request, "SetScheme", caller, work)
         schemes = await self._database.write(change, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.update(schemes)
         return pb.SetSchemeResponse(scheme=scheme_to_pb(scheme))

@@ -27,7 +27,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type SchemeServiceClient interface {
-	// Registers a scheme, or changes one that is not built in. Needs the tier `plugin`.
+	// Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+	// need not have for this: executors register the schemes of their plugins.
 	SetScheme(ctx context.Context, in *SetSchemeRequest, opts ...grpc.CallOption) (*SetSchemeResponse, error)
 	// Lists all schemes, built-in ones included.
 	ListSchemes(ctx context.Context, in *ListSchemesRequest, opts ...grpc.CallOption) (*ListSchemesResponse, error)
@@ -63,7 +64,8 @@ func (c *schemeServiceClient) ListSchemes(ctx context.Context, in *ListSchemesRe
 // All implementations must embed UnimplementedSchemeServiceServer
 // for forward compatibility
 type SchemeServiceServer interface {
-	// Registers a scheme, or changes one that is not built in. Needs the tier `plugin`.
+	// Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+	// need not have for this: executors register the schemes of their plugins.
 	SetScheme(context.Context, *SetSchemeRequest) (*SetSchemeResponse, error)
 	// Lists all schemes, built-in ones included.
 	ListSchemes(context.Context, *ListSchemesRequest) (*ListSchemesResponse, error)

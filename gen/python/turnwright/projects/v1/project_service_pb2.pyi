@@ -31,7 +31,6 @@ class InitProjectRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
-    OWNER_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Fails
@@ -51,10 +50,6 @@ class InitProjectRequest(_message.Message):
     """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged."""
     assembly: _settings_pb2.Assembly.ValueType
     """`Project.assembly`. Absent: unchanged."""
-    owner: _builtins.str
-    """Principal who owns the project if this call creates it; empty: nobody. For services: an executor fills it with its caller,
-    and ignores what a client says.
-    """
     force: _builtins.bool
     """True: the executor takes a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, too."""
     def __init__(
@@ -65,12 +60,11 @@ class InitProjectRequest(_message.Message):
         name: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
         assembly: _settings_pb2.Assembly.ValueType | None = ...,
-        owner: _builtins.str = ...,
         force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "force", b"force", "name", b"name", "owner", b"owner", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "force", b"force", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
     _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015

@@ -52,7 +52,8 @@ class SchemeServiceServicer(object):
     """
 
     def SetScheme(self, request, context):
-        """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`.
+        """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+        need not have for this: executors register the schemes of their plugins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class SchemeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SchemeServiceAsyncStub: ...
     SetScheme: _grpc.UnaryUnaryMultiCallable[_scheme_service_pb2.SetSchemeRequest, _scheme_service_pb2.SetSchemeResponse]
-    """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`."""
+    """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+    need not have for this: executors register the schemes of their plugins.
+    """
     ListSchemes: _grpc.UnaryUnaryMultiCallable[_scheme_service_pb2.ListSchemesRequest, _scheme_service_pb2.ListSchemesResponse]
     """Lists all schemes, built-in ones included."""
 
@@ -44,7 +46,9 @@ class SchemeServiceAsyncStub(SchemeServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SetScheme: _aio.UnaryUnaryMultiCallable[_scheme_service_pb2.SetSchemeRequest, _scheme_service_pb2.SetSchemeResponse]  # type: ignore[assignment]
-    """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`."""
+    """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+    need not have for this: executors register the schemes of their plugins.
+    """
     ListSchemes: _aio.UnaryUnaryMultiCallable[_scheme_service_pb2.ListSchemesRequest, _scheme_service_pb2.ListSchemesResponse]  # type: ignore[assignment]
     """Lists all schemes, built-in ones included."""
 
@@ -57,7 +61,9 @@ class SchemeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheme_service_pb2.SetSchemeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheme_service_pb2.SetSchemeResponse, _abc.Awaitable[_scheme_service_pb2.SetSchemeResponse]]:
-        """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`."""
+        """Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+        need not have for this: executors register the schemes of their plugins.
+        """
 
     @_abc_1.abstractmethod
     def ListSchemes(

@@ -59,14 +59,6 @@ export declare type InitProjectRequest = Message<"turnwright.projects.v1.InitPro
   assembly?: Assembly | undefined;
 
   /**
-   * Principal who owns the project if this call creates it; empty: nobody. For services: an executor fills it with its caller,
-   * and ignores what a client says.
-   *
-   * @generated from field: string owner = 8;
-   */
-  owner: string;
-
-  /**
    * True: the executor takes a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, too.
    *
    * @generated from field: bool force = 9;

@@ -95,7 +95,8 @@ export declare const ListSchemesResponseSchema: GenMessage<ListSchemesResponse>;
  */
 export declare const SchemeService: GenService<{
   /**
-   * Registers a scheme, or changes one that is not built in. Needs the tier `plugin`.
+   * Registers a scheme, or changes one that is not built in. Needs the tier `plugin`, and ADMIN in the deployment, which services
+   * need not have for this: executors register the schemes of their plugins.
    *
    * @generated from rpc turnwright.schemes.v1.SchemeService.SetScheme
    */
