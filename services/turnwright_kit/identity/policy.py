@@ -242,7 +242,8 @@ class Policy:
     def _right_missing(self, caller: Caller, right: int, project: str, what: str) -> TurnwrightError:
         word, needed = word_of(right), bit_of(right)
         givers = ""
-        if self.has(caller, Right.READ, project) and (named := self._givers(project, needed)):
+        is_possible = bool(_CEILING_BITS.get(caller.kind, 0) & needed)
+        if is_possible and self.has(caller, Right.READ, project) and (named := self._givers(project, needed)):
             subject = f"user:{caller.name}"
             role = next(role for role in ROLES if _ROLE_BITS[role] & needed).name.lower()
             givers = f" {' and '.join(named)} can give it: `turnwright grant {role} {subject} --project {project}`."
@@ -256,6 +257,7 @@ class Policy:
             for grants in self._granted.values()
             for grant in grants
             if grant.project == project
+            and grant.subject != EVERYBODY
             and not bits_of(grant.without) & (_ADMIN | needed)
             and _ROLE_BITS.get(grant.role, 0) & _ADMIN
         )

@@ -148,7 +148,7 @@ async def test_constraints_are_no_matter_of_models(server, project):
     model = as_tier(server.address, Tier.MODEL)
     error = await refused(put(model, project, constraint("a.py"), remove_patterns=["b.py"]))
     await model.close()
-    assert error.reason is Reason.TIER_FORBIDDEN
+    assert error.reason is Reason.RIGHT_MISSING
 
 
 async def test_an_unknown_project_has_no_constraints(client):

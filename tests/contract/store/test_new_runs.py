@@ -82,7 +82,7 @@ async def test_only_services_claim_what_they_create_in_the_name_of_others(client
     assert (await refused(create(plugin, project))).reason is Reason.RIGHT_MISSING
     await plugin.close()
     for_model, for_client = (for_tier(client.peer.address, tier) for tier in (Tier.MODEL, Tier.CLIENT))
-    assert (await refused(create(for_model, project))).reason is Reason.TIER_FORBIDDEN
+    assert (await refused(create(for_model, project))).reason is Reason.RIGHT_MISSING
     await create(for_client, project)
     entry = await Run(client, project, "r").entry("run://r")
     assert entry.writer == entry_pb2.TIER_CLIENT

@@ -568,7 +568,7 @@ async def test_a_model_writes_no_plans_of_its_own(run):
     model = as_tier(run.client.peer.address, Tier.MODEL)
     calls = {"SetPlan": {"plan": plan_pb2.Plan(body="x")}, "UpdatePlan": {"delta": "y"}, "DeletePlan": {}}
     for rpc, fields in calls.items():
-        assert (await refused(model.call(rpc, **run.address, **fields))).reason is Reason.TIER_FORBIDDEN
+        assert (await refused(model.call(rpc, **run.address, **fields))).reason is Reason.RIGHT_MISSING
     assert not (await model.call("ListPlans", **run.address)).plans
     await model.close()
 

@@ -179,7 +179,7 @@ async def test_the_model_cannot_decide_its_own_proposal(server, run, proposed):
     await run.begin()
     await run.write(proposed)
     model = as_tier(server.address, Tier.MODEL)
-    assert (await refused(resolve(model, run))).reason is Reason.TIER_FORBIDDEN
+    assert (await refused(resolve(model, run))).reason is Reason.RIGHT_MISSING
     assert (await run.entry(RECORD)).state == PROPOSED
     await model.close()
 

@@ -28,8 +28,8 @@ type ReplyForm int32
 const (
 	// Not specified: PARTS.
 	ReplyForm_REPLY_FORM_UNSPECIFIED ReplyForm = 0
-	// As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
-	// an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+	// As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body
+	// of an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
 	ReplyForm_REPLY_FORM_PARTS ReplyForm = 1
 	// As the model wrote them.
 	ReplyForm_REPLY_FORM_RAW ReplyForm = 2
@@ -598,7 +598,8 @@ type WatchRunResponse_ProposalResolved struct {
 }
 
 type WatchRunResponse_RunState struct {
-	// The status of the run or its loop has changed. Always the last of several events that happen together, for instance at the end of a loop.
+	// The status of the run or its loop has changed. Always the last of several events that happen together, for instance at
+	// the end of a loop.
 	RunState *RunState `protobuf:"bytes,15,opt,name=run_state,json=runState,proto3,oneof"`
 }
 
@@ -675,7 +676,8 @@ type WatchRunResponse_PlanUpdated struct {
 }
 
 type WatchRunResponse_PlanRemoved struct {
-	// Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans` OPERATIONS.
+	// Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans`
+	// OPERATIONS.
 	PlanRemoved string `protobuf:"bytes,35,opt,name=plan_removed,json=planRemoved,proto3,oneof"`
 }
 

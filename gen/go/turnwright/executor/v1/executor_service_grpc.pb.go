@@ -37,20 +37,20 @@ type ExecutorServiceClient interface {
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
 	Act(ctx context.Context, in *ActRequest, opts ...grpc.CallOption) (*ActResponse, error)
-	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-	// end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-	// RUN_NOT_FOUND: it was removed or renamed.
+	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+	// continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+	// stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+	// proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunClient, error)
-	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-	// except those that TURNWRIGHT_CLIENT_TOOLS lists.
+	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+	// do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+	// RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+	// project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error)
 	// Sends a transient message to the watchers of a run.
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
-	// Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-	// it fits, and where it leaves the prefix of the turn before.
+	// Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+	// done so that it fits, and where it leaves the prefix of the turn before.
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
@@ -169,20 +169,20 @@ type ExecutorServiceServer interface {
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
 	Act(context.Context, *ActRequest) (*ActResponse, error)
-	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-	// end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-	// RUN_NOT_FOUND: it was removed or renamed.
+	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+	// continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+	// stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+	// proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error
-	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-	// except those that TURNWRIGHT_CLIENT_TOOLS lists.
+	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+	// do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+	// RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+	// project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
 	CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error)
 	// Sends a transient message to the watchers of a run.
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
-	// Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-	// it fits, and where it leaves the prefix of the turn before.
+	// Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+	// done so that it fits, and where it leaves the prefix of the turn before.
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)

@@ -34,8 +34,8 @@ class _ReplyFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReplyForm.V
     REPLY_FORM_UNSPECIFIED: _ReplyForm.ValueType  # 0
     """Not specified: PARTS."""
     REPLY_FORM_PARTS: _ReplyForm.ValueType  # 1
-    """As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
-    an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+    """As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body
+    of an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
     """
     REPLY_FORM_RAW: _ReplyForm.ValueType  # 2
     """As the model wrote them."""
@@ -46,8 +46,8 @@ class ReplyForm(_ReplyForm, metaclass=_ReplyFormEnumTypeWrapper):
 REPLY_FORM_UNSPECIFIED: ReplyForm.ValueType  # 0
 """Not specified: PARTS."""
 REPLY_FORM_PARTS: ReplyForm.ValueType  # 1
-"""As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
-an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+"""As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body
+of an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
 """
 REPLY_FORM_RAW: ReplyForm.ValueType  # 2
 """As the model wrote them."""
@@ -162,7 +162,9 @@ class WatchRunResponse(_message.Message):
     LEGACY_PLAN_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     plan_removed: _builtins.str
-    """Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans` OPERATIONS."""
+    """Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans`
+    OPERATIONS.
+    """
     @_builtins.property
     def cursor(self) -> _cursor_pb2.EventCursor:
         """Position of this event."""
@@ -221,7 +223,9 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def run_state(self) -> _event_pb2.RunState:
-        """The status of the run or its loop has changed. Always the last of several events that happen together, for instance at the end of a loop."""
+        """The status of the run or its loop has changed. Always the last of several events that happen together, for instance at
+        the end of a loop.
+        """
 
     @_builtins.property
     def runtime_updated(self) -> _event_pb2.RuntimeUpdated:

@@ -31,14 +31,15 @@ if _version_not_supported:
 
 
 class ExecutorServiceStub(object):
-    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
-    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
-    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
-    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
-    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
-    `check_models` as long as the vendors take.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+    as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+    resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+    said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+    above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+    google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+    exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+    as long as the vendors take.
     """
 
     def __init__(self, channel):
@@ -90,14 +91,15 @@ class ExecutorServiceStub(object):
 
 
 class ExecutorServiceServicer(object):
-    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
-    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
-    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
-    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
-    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
-    `check_models` as long as the vendors take.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+    as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+    resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+    said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+    above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+    google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+    exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+    as long as the vendors take.
     """
 
     def Ask(self, request, context):
@@ -115,20 +117,20 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-        end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-        the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-        RUN_NOT_FOUND: it was removed or renamed.
+        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+        continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+        stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+        proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CallTool(self, request, context):
-        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-        the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-        them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-        except those that TURNWRIGHT_CLIENT_TOOLS lists.
+        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+        do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+        RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+        project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,8 +144,8 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainPacket(self, request, context):
-        """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-        it fits, and where it leaves the prefix of the turn before.
+        """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+        done so that it fits, and where it leaves the prefix of the turn before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -215,14 +217,15 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExecutorService(object):
-    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
-    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
-    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
-    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
-    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
-    `check_models` as long as the vendors take.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+    as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+    resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+    said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+    above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+    google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+    exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+    as long as the vendors take.
     """
 
     @staticmethod

@@ -32,14 +32,15 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ExecutorServiceStub:
-    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
-    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
-    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
-    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
-    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
-    `check_models` as long as the vendors take.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+    as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+    resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+    said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+    above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+    google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+    exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+    as long as the vendors take.
     """
 
     @_typing.overload
@@ -51,22 +52,22 @@ class ExecutorServiceStub:
     Act: _grpc.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]
     """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
-    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-    end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-    the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-    RUN_NOT_FOUND: it was removed or renamed.
+    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+    continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+    stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+    proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
     """
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
-    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-    the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-    them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-    except those that TURNWRIGHT_CLIENT_TOOLS lists.
+    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+    do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+    RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+    project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
     """
     Notify: _grpc.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]
     """Sends a transient message to the watchers of a run."""
     ExplainPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]
-    """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-    it fits, and where it leaves the prefix of the turn before.
+    """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+    done so that it fits, and where it leaves the prefix of the turn before.
     """
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
     """Returns what this executor supports: methods, notifications, tools."""
@@ -75,14 +76,15 @@ class ExecutorServiceStub:
 
 @_typing.type_check_only
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
-    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
-    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
-    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
-    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
-    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
-    `check_models` as long as the vendors take.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+    as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+    resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+    said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+    above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+    google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+    exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+    as long as the vendors take.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -91,22 +93,22 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     Act: _aio.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]  # type: ignore[assignment]
     """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-    end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-    the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-    RUN_NOT_FOUND: it was removed or renamed.
+    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+    continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+    stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+    proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
     """
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
-    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-    the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-    them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-    except those that TURNWRIGHT_CLIENT_TOOLS lists.
+    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+    do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+    RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+    project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
     """
     Notify: _aio.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]  # type: ignore[assignment]
     """Sends a transient message to the watchers of a run."""
     ExplainPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]  # type: ignore[assignment]
-    """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-    it fits, and where it leaves the prefix of the turn before.
+    """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+    done so that it fits, and where it leaves the prefix of the turn before.
     """
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
     """Returns what this executor supports: methods, notifications, tools."""
@@ -114,14 +116,15 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Returns the status of this executor and of the services behind it."""
 
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
-    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
-    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
-    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
-    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
-    `check_models` as long as the vendors take.
+    """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+    as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+    resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+    said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+    above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+    google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+    exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+    as long as the vendors take.
     """
 
     @_abc_1.abstractmethod
@@ -146,10 +149,10 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_executor_service_pb2.WatchRunResponse], _abc.AsyncIterator[_executor_service_pb2.WatchRunResponse]]:
-        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-        end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-        the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-        RUN_NOT_FOUND: it was removed or renamed.
+        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+        continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+        stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+        proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
         """
 
     @_abc_1.abstractmethod
@@ -158,10 +161,10 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
-        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-        the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-        them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-        except those that TURNWRIGHT_CLIENT_TOOLS lists.
+        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+        do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+        RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+        project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
         """
 
     @_abc_1.abstractmethod
@@ -178,8 +181,8 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainPacketRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.ExplainPacketResponse, _abc.Awaitable[_explain_pb2.ExplainPacketResponse]]:
-        """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-        it fits, and where it leaves the prefix of the turn before.
+        """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+        done so that it fits, and where it leaves the prefix of the turn before.
         """
 
     @_abc_1.abstractmethod

@@ -27,8 +27,7 @@ if _version_not_supported:
 
 class ModelServiceStub(object):
     """The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
-    need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
-    executor.
+    need ADMIN in the deployment.
     """
 
     def __init__(self, channel):
@@ -56,8 +55,7 @@ class ModelServiceStub(object):
 
 class ModelServiceServicer(object):
     """The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
-    need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
-    executor.
+    need ADMIN in the deployment.
     """
 
     def SetModel(self, request, context):
@@ -109,8 +107,7 @@ def add_ModelServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ModelService(object):
     """The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
-    need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
-    executor.
+    need ADMIN in the deployment.
     """
 
     @staticmethod

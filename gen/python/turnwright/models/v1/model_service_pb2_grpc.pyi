@@ -28,8 +28,7 @@ GRPC_VERSION: str
 
 class ModelServiceStub:
     """The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
-    need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
-    executor.
+    need ADMIN in the deployment.
     """
 
     @_typing.overload
@@ -46,8 +45,7 @@ class ModelServiceStub:
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
     """The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
-    need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
-    executor.
+    need ADMIN in the deployment.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -60,8 +58,7 @@ class ModelServiceAsyncStub(ModelServiceStub):
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     """The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
-    need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
-    executor.
+    need ADMIN in the deployment.
     """
 
     @_abc_1.abstractmethod

@@ -26,10 +26,9 @@ if _version_not_supported:
 
 
 class ProviderServiceStub(object):
-    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
-    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
-    them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+    are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+    uses a provider alone needs a token of the kind `service`.
     """
 
     def __init__(self, channel):
@@ -61,10 +60,9 @@ class ProviderServiceStub(object):
 
 
 class ProviderServiceServicer(object):
-    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
-    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
-    them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+    are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+    uses a provider alone needs a token of the kind `service`.
     """
 
     def Generate(self, request, context):
@@ -127,10 +125,9 @@ def add_ProviderServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ProviderService(object):
-    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
-    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
-    them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+    are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+    uses a provider alone needs a token of the kind `service`.
     """
 
     @staticmethod

@@ -27,10 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ProviderServiceStub:
-    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
-    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
-    them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+    are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+    uses a provider alone needs a token of the kind `service`.
     """
 
     @_typing.overload
@@ -48,10 +47,9 @@ class ProviderServiceStub:
 
 @_typing.type_check_only
 class ProviderServiceAsyncStub(ProviderServiceStub):
-    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
-    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
-    them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+    are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+    uses a provider alone needs a token of the kind `service`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -65,10 +63,9 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
     """Checks for each model whether it can be called now, and what is known about it, by asking its vendor. Costs no tokens."""
 
 class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
-    errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
-    CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
-    them.
+    """Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+    are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+    uses a provider alone needs a token of the kind `service`.
     """
 
     @_abc_1.abstractmethod

@@ -199,7 +199,8 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "proposalResolved";
   } | {
     /**
-     * The status of the run or its loop has changed. Always the last of several events that happen together, for instance at the end of a loop.
+     * The status of the run or its loop has changed. Always the last of several events that happen together, for instance at
+     * the end of a loop.
      *
      * @generated from field: turnwright.executor.v1.RunState run_state = 15;
      */
@@ -321,7 +322,8 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "planUpdated";
   } | {
     /**
-     * Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans` OPERATIONS.
+     * Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans`
+     * OPERATIONS.
      *
      * @generated from field: string plan_removed = 35;
      */
@@ -386,8 +388,8 @@ export enum ReplyForm {
   UNSPECIFIED = 0,
 
   /**
-   * As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
-   * an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+   * As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body
+   * of an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
    *
    * @generated from enum value: REPLY_FORM_PARTS = 1;
    */
@@ -440,14 +442,15 @@ export enum PlanEvents {
 export declare const PlanEventsSchema: GenEnum<PlanEvents>;
 
 /**
- * The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
- * return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
- * turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
- * Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
- * Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
- * are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
- * of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
- * `check_models` as long as the vendors take.
+ * The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+ * as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+ * resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+ * said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+ * above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+ * google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+ * MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+ * exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+ * as long as the vendors take.
  *
  * @generated from service turnwright.executor.v1.ExecutorService
  */
@@ -473,10 +476,10 @@ export declare const ExecutorService: GenService<{
     output: typeof ActResponseSchema;
   },
   /**
-   * Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
-   * end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
-   * the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
-   * RUN_NOT_FOUND: it was removed or renamed.
+   * Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream
+   * continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the
+   * stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a
+   * proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.WatchRun
    */
@@ -486,10 +489,10 @@ export declare const ExecutorService: GenService<{
     output: typeof WatchRunResponseSchema;
   },
   /**
-   * Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
-   * the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
-   * them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
-   * except those that TURNWRIGHT_CLIENT_TOOLS lists.
+   * Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools
+   * do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails with
+   * RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. A tool with effects outside the
+   * project, such as `sh`, and what is read from the web need COMMAND, plans EDIT.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.CallTool
    */
@@ -509,8 +512,8 @@ export declare const ExecutorService: GenService<{
     output: typeof NotifyResponseSchema;
   },
   /**
-   * Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
-   * it fits, and where it leaves the prefix of the turn before.
+   * Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was
+   * done so that it fits, and where it leaves the prefix of the turn before.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.ExplainPacket
    */

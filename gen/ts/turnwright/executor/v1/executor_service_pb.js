@@ -72,14 +72,15 @@ export const PlanEvents = /*@__PURE__*/
   tsEnum(PlanEventsSchema);
 
 /**
- * The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
- * return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
- * turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
- * Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
- * Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
- * are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
- * of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
- * `check_models` as long as the vendors take.
+ * The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act return
+ * as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the
+ * resources: turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is
+ * said here holds for them too. Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or
+ * above; only `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a
+ * google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
+ * MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these
+ * exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models`
+ * as long as the vendors take.
  *
  * @generated from service turnwright.executor.v1.ExecutorService
  */

@@ -56,8 +56,7 @@ export const ListModelsResponseSchema = /*@__PURE__*/
 
 /**
  * The models that the runs of a deployment can use, by alias. The store serves it, and the executor for clients. Changes
- * need the deployment's secret: derived tokens get TIER_FORBIDDEN, unless TURNWRIGHT_CLIENT_MODELS allows it on the
- * executor.
+ * need ADMIN in the deployment.
  *
  * @generated from service turnwright.models.v1.ModelService
  */

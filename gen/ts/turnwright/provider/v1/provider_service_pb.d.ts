@@ -638,10 +638,9 @@ export enum RetryReason {
 export declare const RetryReasonSchema: GenEnum<RetryReason>;
 
 /**
- * Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its
- * errors are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. Generate, CountTokens and
- * CheckModels are for executors: derived tokens are refused (TIER_FORBIDDEN) unless TURNWRIGHT_CLIENT_GENERATE allows
- * them.
+ * Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its errors
+ * are VENDOR_*, STREAM_INTERRUPTED and CONTEXT_EXCEEDED in turnwright.types.v1.ErrorReason. It is for services: a program that
+ * uses a provider alone needs a token of the kind `service`.
  *
  * @generated from service turnwright.provider.v1.ProviderService
  */
