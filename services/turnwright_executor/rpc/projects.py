@@ -115,7 +115,7 @@ class ProjectCalls(ProjectReads):
         """What a project is set to is changed by those who manage it."""
         project: project_pb2.Project | None = await self._find_project(root)
         if project and (request.HasField("assembly") or request.HasField("config_path")):
-            self._policy.check_project(caller, Right.MANAGE, project.name, "InitProject of a project that exists")
+            self._policy.check_project(caller, Right.MANAGE, project.name, "To configure a project that exists")
 
 
 def closed_error(root: str) -> TurnwrightError:

@@ -24,7 +24,7 @@ class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
     def InitProject(self, request: pb.InitProjectRequest, tx: Transaction, caller: Caller) -> Fields:
         if not caller.by:
             # Which directory somebody may register is for an executor to say.
-            check_service(caller, "InitProject at a store")
+            check_service(caller, "To register a directory at a store")
         owner = "" if caller.is_trusted else caller.name
         changes = {name: getattr(request, name) for name in ("config_path",) if request.HasField(name)}
         if request.HasField("assembly"):
