@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -43,6 +42,8 @@ _identities: Final = converter(IdentitySettings)
 
 def read_identity_file(file: Path, *, is_needed: bool) -> IdentitySettings:
     """What the file says. Raises ValueError with a sentence, also if it is needed and not there."""
+    import tomllib  # noqa: PLC0415 - few processes have such a file
+
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
         found = _identities(table)
@@ -50,7 +51,7 @@ def read_identity_file(file: Path, *, is_needed: bool) -> IdentitySettings:
         if is_needed:
             raise ValueError(f"{file} is not there: TURNWRIGHT_IDENTITY names it") from None
         return IdentitySettings()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
     try:
         _check(found)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwright.runs.v1 import watch_runs_pb2
 from turnwright.store.v1 import (
     lease_pb2,
     ledger_pb2,
@@ -36,6 +37,7 @@ MESSAGES = (
     ledger_pb2,
     read_pb2,
     policy_pb2,
+    watch_runs_pb2,
 )
 
 

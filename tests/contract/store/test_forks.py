@@ -74,14 +74,14 @@ async def test_a_fork_sees_what_its_parent_sees(run):
 
 
 async def test_a_fork_copies_views_and_no_content(run, db, tmp_path):
-    """RU060: the child costs a run, a scope and the rows of its views."""
+    """RU060: the child costs a run, a scope, the rows of its views and one that says who made it."""
     await turn(run, set_("known://a", "one"), set_("known://gone", "x"), set_("file.py", "code"))
     await run.write(set_("known://a", "two"), remove("known://gone"))
     before, views = row_counts(db, tmp_path), len((await run.view()).entries)
     await fork(run, "child")
     after = row_counts(db, tmp_path)
     grown = {name: after[name] - count for name, count in before.items() if after[name] != count}
-    assert grown == {"runs": 1, "scopes": 1, "views": views}
+    assert grown == {"runs": 1, "scopes": 1, "views": views, "audit": 1}
 
 
 async def test_a_fork_is_a_queued_run_with_its_parents_settings(client, project):

@@ -9,21 +9,19 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 from turnwright.types.v1 import entry_pb2, settings_pb2
-from turnwright_values.types import Tier
 
 from contract.store.harness import (
     POSTGRESQL_ONLY,
     PROPOSED,
     SQLITE_ONLY,
     Client,
-    as_tier,
     new_project,
     new_run,
     set_,
     start_store,
     working_run,
 )
-from turnwright_core.errors import DeniedError, InvalidError, MissingError, TurnwrightError
+from turnwright_core.errors import InvalidError, MissingError, TurnwrightError
 from turnwright_store.domain.runs_cursor import CURSOR_KEPT_MS, decode_runs_cursor, encode_runs_cursor
 
 pytestmark = pytest.mark.asyncio
@@ -179,13 +177,9 @@ async def test_long_texts_are_cut(client, project):
     await stream.aclose()
 
 
-async def test_an_unknown_project_and_a_model_are_refused(server, client):
+async def test_an_unknown_project_is_refused(client):
     with pytest.raises(MissingError):
         await anext(client.stream("WatchRuns", project="none"))
-    model = as_tier(server.address, Tier.MODEL)
-    with pytest.raises(DeniedError):
-        await anext(model.stream("WatchRuns", project="none"))
-    await model.close()
 
 
 async def test_a_stopping_store_ends_its_watches(tmp_path, db):

@@ -38,6 +38,10 @@ from turnwright_values.types import (
     ReportedWindow,
     RequestKind,
     ResponseFormat,
+    Rule,
+    RuleLevel,
+    RuleSet,
+    RuleVerdict,
     Run,
     RunSettings,
     Spend,
@@ -95,7 +99,7 @@ RUN = Run("p", "r", RunSettings(model="fast"), 102, 3, LOOP)
 TURN = Turn(3, 1, REQUEST, RESULT, 5, 6, 7)
 CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1", ViewFilter.MESSAGES)
 PIECES = PacketMessage("user", ("new", Copied(0, 4)), {"new": "a.txt"})
-PACKET = TurnPacket(3, (PIECES,), 2, "note", again=True)
+PACKET = TurnPacket(3, (PIECES,), 2, "note", again=True, reserve_tokens=9, reserve_cost_usd=0.5)
 EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
 REPORT = PacketReport(
     digest="d" * 64, tokens=9, ceiling=10, chars=11, cursor=CURSOR, effects=WRITES, overflow=True, render_version="0.1.0", plugins=("tides",), plan_tokens=3, compression=CompressionStrength.LOW, unfit=(UnfitPiece("a", 2),),
@@ -104,13 +108,14 @@ REPORT = PacketReport(
 )  # fmt: skip
 END = EndTurnRequest(
     project="p", run="r", epoch=8, turn=3, result=RESULT, writes=WRITES, loop_end=LoopEnd(200, "r", "s"),
-    next=NextTurn(REQUEST, WRITES), schemes_version="v1", view_filter=ViewFilter.MESSAGES, release=True,
+    next=NextTurn(REQUEST, WRITES), schemes_version="v1", view_filter=ViewFilter.MESSAGES, release=True, rules_version="v1",
 )  # fmt: skip
 MODEL = Model("fast", "v/m", 100)
+RULES = RuleSet("v2", (Rule(1, RuleLevel.RUN, RuleVerdict.ALLOW, "sh", "git *"),), "alice", RuleLevel.PROJECT)
 CLAIM = ClaimRunResponse(
     epoch=8, lease_ms=6000, run=RUN, loop=LOOP, model=MODEL, open_turn=TURN, records=(ENTRY,), recent_turns=(TURN,), turn_before=TURN, abort_requested=True, project_root="/srv", workspace_id="ws", turn_losses=1, turn_calls=2,
     file_constraints=(FileConstraint("*.py", FileConstraintKind.ADD, 3),), file_constraints_left_out=True, files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
-    spent=Spend(turns=2, wall_s=1.5), loop_spent=Spend(tokens=3), titled=True,
+    spent=Spend(turns=2, wall_s=1.5), loop_spent=Spend(tokens=3), titled=True, rules=RULES,
 )  # fmt: skip
 CALL, THOUGHT, BLOCK = (
     ToolCall("get", "{}", 1, "v", "c", "s", 2),
@@ -142,7 +147,7 @@ PAIRS = [
         wire.END_TURN.request_from_pb,
     ),
     (
-        EndTurnResponse(RUN, CURSOR, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
+        EndTurnResponse(RUN, CURSOR, TURN, registry_to_pb([SCHEME]), CHANGE, released=True, rules=RULES),
         wire.END_TURN.answer_to_pb,
         wire.END_TURN.answer_from_pb,
     ),

@@ -46,7 +46,7 @@ async def database(closed):
 
 
 def keys(connection):
-    return set(connection.execute(select(scopes.c.key)).scalars()) - {"global"}
+    return set(connection.execute(select(scopes.c.key)).scalars()) - {"global", "policy"}
 
 
 async def occupied(database):
