@@ -215,6 +215,12 @@ def sends_to_a_socket_through_a_pair():
 
 
 @escape
+def sends_to_a_socket_through_a_raw_pair():
+    one, _other = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
+    one.sendto(b"x", str(PLACE / "other" / "datagrams"))
+
+
+@escape
 def connects_to_a_port_of_the_host():
     connects(socket.SOCK_STREAM, socket.AF_INET, ("127.0.0.1", PORT))
 

@@ -41,6 +41,11 @@ class MethodAccess(Struct, frozen=True):
     project_of: ProjectOf
     """The project that a request names; empty: none. It takes a message, or the value of one."""
 
+    @property
+    def is_granted(self) -> bool:
+        """Whether it needs a right that grants give."""
+        return self.right not in _WITHOUT_GRANT
+
     async def check(self, policy: Policy, caller: Caller, request: object) -> None:
         """Raises PROJECT_NOT_FOUND for a project in which the caller has no right at all, else RIGHT_MISSING."""
         if caller.is_root:

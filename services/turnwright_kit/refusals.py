@@ -44,6 +44,8 @@ class Refusals:
         is_hidden = reason is Reason.PROJECT_NOT_FOUND and caller is not None and not caller.is_trusted
         if reason not in _ALWAYS and not is_hidden:
             return
+        # A name of nothing would let a stranger push out all others.
+        project = "" if is_hidden else project
         key = (caller.name if caller else "", method, project, reason)
         before = self._found.pop(key, None)
         self._found[key] = _Refusal(caller, peer, time.time_ns(), before.count + 1 if before else 1)

@@ -9,8 +9,9 @@ import pytest_asyncio
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.projects.v1 import project_service_pb2
-from turnwright.store.v1 import store_service_pb2
-from turnwright.types.v1 import access_pb2, grant_pb2, model_pb2, settings_pb2
+from turnwright.store.v1 import ledger_pb2, store_service_pb2, write_pb2
+from turnwright.types.v1 import access_pb2, grant_pb2, message_pb2, model_pb2, session_command_pb2, settings_pb2
+from turnwright.types.v1.entry_pb2 import TIER_CLIENT
 
 from services import running, token_for
 from turnwright_client import Client
@@ -158,3 +159,64 @@ async def test_a_grant_holds_once_it_is_set_and_no_longer_than_until_it_is_delet
             with pytest.raises(TurnwrightError) as refused:
                 await bob.get_run(services.project, "r")
             assert refused.value.reason is Reason.PROJECT_NOT_FOUND
+
+
+async def test_who_may_run_no_commands_neither_accepts_one_nor_lets_one_run_without_asking(teams):
+    services, _ = teams
+    project, yolo = services.project, settings_pb2.LoopSettings(model="m", yolo=True)
+    await services.client.set_grant(project, "user:carol", MEMBER, [access_pb2.RIGHT_COMMAND])
+    async with Client.connect(services.addresses["executor"], token_for("carol")) as carol:
+        waiting = [one async for one in carol.list_proposals(project)]
+        message = session_command_pb2.UserMessage(parts=[message_pb2.Part(text="Go")], settings=yolo)
+        for call in (
+            carol.resolve(project, waiting[0].run, waiting[0].proposal.path, accept=True),
+            carol.act(project, "Go.", run="carols", settings=yolo),
+            carol.configure_run(project, "r", settings_pb2.RunSettingsPatch(yolo=True)),
+            carol.create_run(project, run="carols", settings=settings_pb2.RunSettings(model="m", yolo=True)),
+            carol.submit(project, "r", user_message=message),
+            carol.submit(
+                project, "r", approve_tools=session_command_pb2.ApproveTools(calls=[waiting[0].proposal.path])
+            ),
+        ):
+            with pytest.raises(TurnwrightError) as refused:
+                await call
+            assert (refused.value.reason, refused.value.metadata["right"]) == (Reason.RIGHT_MISSING, "command")
+    await services.client.delete_grant(project, "user:carol")
+    assert not (services.files / "ran").exists()
+
+
+async def test_who_may_only_read_gives_a_session_no_command(teams):
+    services, _ = teams
+    await services.client.set_grant(services.project, "user:vera", grant_pb2.GRANT_ROLE_VIEWER)
+    async with Client.connect(services.addresses["executor"], token_for("vera")) as vera:
+        for kind in session_command_pb2.SessionCommand.DESCRIPTOR.oneofs_by_name["kind"].fields:
+            with pytest.raises(TurnwrightError) as refused:
+                await vera.submit(services.project, "r", **{kind.name: GetMessageClass(kind.message_type)()})
+            assert refused.value.reason is Reason.RIGHT_MISSING, kind.name
+    await services.client.delete_grant(services.project, "user:vera")
+
+
+async def test_who_may_only_write_files_steers_no_run_and_is_no_owner_of_one(teams):
+    services, _ = teams
+    left_out = [access_pb2.RIGHT_RUN, access_pb2.RIGHT_DECIDE, access_pb2.RIGHT_COMMAND]
+    await services.client.set_grant(services.project, "user:fred", MEMBER, left_out)
+    fields = {"project": services.project, "run": "r"}
+    begun = write_pb2.EntryWrite(
+        path="run://r",
+        writer=TIER_CLIENT,
+        set=write_pb2.SetEntry(body="Go.", attributes_json='{"mode":"act","model":"m"}'),
+    )
+    as_owner = write_pb2.EntryWrite(path="known://x", writer=TIER_CLIENT, set=write_pb2.SetEntry(body="x"))
+    peer = Peer("store", services.addresses["store"], token_for("fred", audience="store"), 10.0)
+    try:
+        rpc = rpc_of(peer.channel, STORE.methods_by_name["WriteEntries"])
+        for request in (
+            ledger_pb2.WriteEntriesRequest(**fields, writes=[begun]),
+            ledger_pb2.WriteEntriesRequest(**fields, writes=[as_owner], epoch=1),
+        ):
+            with pytest.raises(TurnwrightError) as refused:
+                await peer.call(rpc, request)
+            assert refused.value.reason is Reason.RIGHT_MISSING
+    finally:
+        await peer.close()
+    await services.client.delete_grant(services.project, "user:fred")

@@ -105,7 +105,7 @@ class ProjectCalls(ProjectReads):
         """Refuse a directory whose project is another's, and one that is no project and lies in no open folder."""
         project: project_pb2.Project | None = await self._find_project(root)
         is_own = project is not None and self._sees(caller, project.name)
-        if (project and not is_own) or not (is_own or await self._admits(root)):
+        if (project and not is_own) or not (is_own or (caller.projects is None and await self._admits(root))):
             raise closed_error(root)
         # The marker that names the project may be a copy.
         if project and project.root != root and not await self._admits(root):
@@ -114,8 +114,9 @@ class ProjectCalls(ProjectReads):
     async def _check_changes(self, caller: Caller, request: pb.InitProjectRequest, root: str) -> None:
         """What a project is set to is changed by those who manage it."""
         project: project_pb2.Project | None = await self._find_project(root)
-        if project and (request.HasField("assembly") or request.HasField("config_path")):
-            self._policy.check_project(caller, Right.MANAGE, project.name, "To configure a project that exists")
+        is_changed = request.HasField("assembly") or request.HasField("config_path")
+        if project and (is_changed or project.root != root):
+            self._policy.check_project(caller, Right.MANAGE, project.name, "To configure or move a project")
 
 
 def closed_error(root: str) -> TurnwrightError:

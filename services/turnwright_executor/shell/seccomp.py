@@ -111,8 +111,15 @@ def program(*, network: bool, machine: str = "") -> bytes:
         *(step for number in (numbers.clone, numbers.unshare) for step in _case(number, *_without(NAMESPACES))),
         *_case(numbers.ioctl, *_argument(1), *_case(_TIOCSTI, _refused()), *_case(_TIOCLINUX, _refused()), _ALLOWED),
         *_case(numbers.socket, *_sockets(network=network)),
-        # A pair of datagram sockets could be sent to any address.
-        *_case(numbers.socketpair, *_argument(1), (0x54, 0, 0, 0xF), *_case(socket.SOCK_DGRAM, _refused()), _ALLOWED),
+        # A pair of datagram sockets could send to any address; for the kernel a raw one is such a pair.
+        *_case(
+            numbers.socketpair,
+            *_argument(1),
+            (0x54, 0, 0, 0xF),
+            *_case(socket.SOCK_DGRAM, _refused()),
+            *_case(socket.SOCK_RAW, _refused()),
+            _ALLOWED,
+        ),
         _ALLOWED,
     )
     return b"".join(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from turnwright_core.errors import Reason, fault
-from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.caller import OPERATOR, Caller, Kind
 
 FOR: Final = "turnwright-for"
 
@@ -50,7 +50,8 @@ def caller_for(sender: Caller, text: str) -> Caller:
         caller = _decoder.decode(base64.b64decode(text, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, msgspec.MsgspecError, RecursionError):
         raise fault(Reason.INVALID_FIELD, f"`{FOR}` is not a caller as services name them.", field=FOR) from None
-    if not caller.name or caller.kind is Kind.SERVICE or (caller.is_root and not sender.is_root):
+    is_roots = caller.is_root or caller.name == OPERATOR
+    if not caller.name or caller.kind is Kind.SERVICE or (is_roots and not sender.is_root):
         raise fault(
             Reason.RIGHT_MISSING,
             f"`{FOR}` names nobody for whom {sender.name} may act: no service, and no holder of the secret.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 from turnwright_values.types import Tier
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof
 from turnwright_kit.identity.for_whom import FOR, caller_for
 from turnwright_kit.identity.headers import AUTHORIZATION, TIER
@@ -94,7 +94,7 @@ class CallerGate:
                 del self._known[next(iter(self._known))]
             known = self._known[sent] = _Known(caller, sender.expires_ms, sender.token)
         if self.revoked and not self.revoked.isdisjoint((known.token, known.caller.token)):
-            raise refusal("revoked", f"This token has been revoked. {ANOTHER}")
+            raise revoked_error()
         return known.caller
 
     def _verified(self, authorization: str) -> Caller:
@@ -130,6 +130,10 @@ class CallerGate:
                 tier=caller.tier.name.lower(),
                 ceiling=caller.highest_tier.name.lower(),
             )
+
+
+def revoked_error() -> TurnwrightError:
+    return refusal("revoked", f"This token has been revoked. {ANOTHER}")
 
 
 def _check_single(metadata: Metadata) -> None:

@@ -127,7 +127,7 @@ class Issuer:
             self._fetching = asyncio.get_running_loop().create_task(self.fetch(), name=f"issuer {self.settings.name}")
             is_fetching = True
         if self._problem or is_fetching:
-            why = self._problem or "they are being fetched"
+            why = "the last attempt to fetch them has failed" if self._problem else "they are being fetched"
             return fault(
                 Reason.SERVICE_UNAVAILABLE,
                 f"The keys of the issuer {self.settings.name} are not known ({why}): retry in a moment.",

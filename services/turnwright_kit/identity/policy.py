@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 from weakref import WeakSet
@@ -164,6 +165,15 @@ class Policy:
             return None
         return sorted(name for name, bits in rights.in_projects.items() if bits & bit)
 
+    def ends_ms(self, caller: Caller, right: Right, project: str) -> int:
+        """When the last of the grants ends that give a caller a right in a project, in ms since 1970; 0: never."""
+        ends = [
+            grant.until_ms
+            for grant in self._fitting(caller)
+            if grant.project == project and _ROLE_BITS.get(grant.role, 0) & ~bits_of(grant.without) & bit_of(right)
+        ]
+        return 0 if 0 in ends else max(ends, default=0)
+
     def has(self, caller: Caller, right: Right, project: str) -> bool:
         return bool(self.rights_in(caller, project) & bit_of(right))
 
@@ -244,7 +254,7 @@ class Policy:
         givers = ""
         is_possible = bool(_CEILING_BITS.get(caller.kind, 0) & needed)
         if is_possible and self.has(caller, Right.READ, project) and (named := self._givers(project, needed)):
-            subject = f"user:{caller.name}"
+            subject = shlex.quote(f"user:{caller.name}")
             role = next(role for role in ROLES if _ROLE_BITS[role] & needed).name.lower()
             givers = f" {' and '.join(named)} can give it: `turnwright grant {role} {subject} --project {project}`."
         message = f"{what} needs `{word}` in the project {project}, which you do not have there.{givers}"

@@ -124,9 +124,8 @@ def _lifts(rules: StoreRules, project: str, person: Asker) -> RuleLevel:
 
 def check_may_write(rules: StoreRules, caller: Caller, address: RunRef) -> None:
     """Raises RIGHT_MISSING, PROJECT_NOT_FOUND for who may not write rules of a project, or of the run that is named."""
-    if rules.policy:
-        right, what = (Right.COMMAND, "A rule of a run") if address.run else (Right.ADMIN, "A rule of a project")
-        rules.policy.check_project(caller, right, address.project, what)
+    right, what = (Right.COMMAND, "A rule of a run") if address.run else (Right.ADMIN, "A rule of a project")
+    rules.check_right(caller, right, address.project, what)
 
 
 def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, record: bytes) -> None:

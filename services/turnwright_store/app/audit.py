@@ -51,7 +51,7 @@ class AuditedCall(Struct, frozen=True):
 
 def audited_call(method: str, right: access_pb2.Right.ValueType, request: Any, caller: Caller) -> AuditedCall | None:
     """The call as its row names it, of a message or its value; None for one that leaves none."""
-    if caller.kind is Kind.SERVICE or right == access_pb2.RIGHT_SERVICE or is_owners(request):
+    if caller.kind is Kind.SERVICE or right == access_pb2.RIGHT_SERVICE or (caller.is_trusted and is_owners(request)):
         return None
     project, run = (getattr(request, name, "") for name in ("project", "run"))
     request_id = getattr(request, "request_id", "") or getattr(request, "command_id", "")

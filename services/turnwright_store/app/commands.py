@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
-from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Model, Run, RunSettings
+from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Model, Right, Run, RunSettings
 
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
@@ -69,6 +69,9 @@ def enqueue_loop(
     whom the loop is for, as it is stored, if that is not the caller.
     """
     check_task(prompt, settings)
+    rules.check_right(caller, Right.RUN, address.project, "A task")
+    if settings.yolo or run_settings.yolo:
+        rules.check_right(caller, Right.COMMAND, address.project, "yolo")
     owner = registry.get_project(tx.connection, address.project)
     if address.run:
         check_name("run", address.run, RUN_ALIAS)

@@ -15,6 +15,7 @@ from turnwright_values.types import (
     Cursor,
     Loop,
     Model,
+    Right,
     Run,
     RunSettingsPatch,
     Spend,
@@ -72,12 +73,14 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
     return write_run(tx, get_run(tx.connection, address.project, alias)).run
 
 
-def configure_run(tx: Transaction, address: RunRef, patch: RunSettingsPatch) -> Run:
-    """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD.
+def configure_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, patch: RunSettingsPatch) -> Run:
+    """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD, RIGHT_MISSING.
 
     To turn `yolo` off takes it away from whatever has it in the run: loops that have not ended, and schedules. A model
     goes for the loops in the queue too whose tasks have named none (C62).
     """
+    if patch.yolo:
+        rules.check_right(caller, Right.COMMAND, address.project, "yolo")
     run = get_run(tx.connection, address.project, address.run)
     settings = changed_settings(patch, run.run.settings)
     if patch.model is not None:

@@ -112,6 +112,14 @@ def _check_given(policy: Policy, caller: Caller, grant: Grant) -> None:
     has = policy.rights_in(caller, grant.project)
     if policy.rights_in_deployment(caller) & bits_of((Right.ADMIN,)):
         return
+    ends_ms = policy.ends_ms(caller, Right.ADMIN, grant.project)
+    if ends_ms and not 0 < grant.until_ms <= ends_ms:
+        raise fault(
+            Reason.RIGHT_MISSING,
+            "Your own right to give rights there ends: give none that lasts longer (`until_time`).",
+            right="admin",
+            project=grant.project,
+        )
     if lacking := rights_of(given & ~has):
         words = ", ".join(f"`{right.name.lower()}`" for right in lacking)
         raise fault(

@@ -15,9 +15,10 @@ from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import Connection
+from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, SetEntry
-from turnwright_values.types import Cursor, DecisionKind, Entry, Run, State, Tier
+from turnwright_values.types import Cursor, DecisionKind, Entry, Right, Run, State, Tier
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.decisions import Decision
@@ -45,6 +46,9 @@ from turnwright_store.sql.views import find_entry_row
 
 REJECTED_OUTCOME: Final = "rejected:403"
 """Outcome of a record whose proposal was rejected (C20, C26)."""
+
+_OF_ENTRIES: Final = (command_record_pb2.EFFECT_CLASS_PURE, command_record_pb2.EFFECT_CLASS_IDEMPOTENT)
+"""Effects on entries and project files alone."""
 
 EXPIRED_OUTCOME: Final = "expired:499"
 """Outcome of a record whose proposal expired."""
@@ -82,7 +86,10 @@ class DecidedProposal(Struct, frozen=True):
 def resolve_proposal(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, resolution: Resolution
 ) -> DecidedProposal:
-    """Record the decision on a pending proposal, once (RU040, C20). Raises NOT_PROPOSED, RULE_DENIED."""
+    """Record the decision on a pending proposal, once (RU040, C20).
+
+    Raises NOT_PROPOSED, RULE_DENIED, and RIGHT_MISSING for who accepts a command without the right to run any.
+    """
     check_min_tier(caller, Tier.CLIENT, "ResolveProposal")
     check_path(path)
     _check(resolution)
@@ -90,10 +97,18 @@ def resolve_proposal(
     cursor = run.cursor(rules.incarnation)
     record = _pending(tx.connection, run, path)
     if resolution.accept:
+        if _runs_outside(record):
+            rules.check_right(caller, Right.COMMAND, address.project, "Accepting what a command does")
         check_acceptable(tx, rules, run, record.record, dict(resolution.contents))
     change = _apply_resolution(tx, caller, record, resolution)
     run = write_decision(tx, rules, run, record, change, caller.name)
     return DecidedProposal(run.run, _record(tx.connection, run, path), cursor)
+
+
+def _runs_outside(record: Entry) -> bool:
+    """Whether the executor carries out something outside of the store once a proposal is accepted."""
+    message = CommandRecord.FromString(record.record)
+    return wait_in(record.state, message) is Wait.APPROVAL and message.effect_class not in _OF_ENTRIES
 
 
 def get_proposal(connection: Connection, address: RunRef, path: str) -> Entry:

@@ -71,7 +71,7 @@ def _project_name(tx: Transaction, root: str, wanted: str) -> str:
         return next(name for name in project_names(root) if registry.find_project(tx.connection, name) is None)
     check_name("name", wanted)
     if registry.find_project(tx.connection, wanted) is not None:
-        raise invalid("name", f"The name {wanted!r} belongs to another workspace: choose another, or leave it empty.")
+        raise invalid("name", f"The name {wanted!r} cannot be used: choose another, or leave it empty.")
     return wanted
 
 

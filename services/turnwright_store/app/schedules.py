@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.types import Entry, Loop, RunSettings, Schedule, Tier
+from turnwright_values.types import Entry, Loop, Right, RunSettings, Schedule, Tier
 
 from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -62,12 +62,17 @@ _SOURCE: Final = "schedule"
 _STORE: Final = Caller("store", Kind.SERVICE, Tier.SYSTEM)
 
 
-def set_schedule(tx: Transaction, caller: Caller, address: RunRef, schedule: Schedule) -> Schedule:
-    """Add or replace a schedule. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED, MODEL_NOT_FOUND."""
+def set_schedule(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, schedule: Schedule) -> Schedule:
+    """Add or replace a schedule.
+
+    Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED, MODEL_NOT_FOUND, RIGHT_MISSING.
+    """
     run = get_run(tx.connection, address.project, address.run)
     checked = check_schedule(schedule, tx.now_ms)
     if checked.settings:
         check_loop_settings(checked.settings)
+        if checked.settings.yolo:
+            rules.check_right(caller, Right.COMMAND, address.project, "yolo")
         if checked.settings.model:
             get_model(tx.connection, checked.settings.model)
     if not rows.put_schedule(tx.connection, run.id, checked, asker_json(caller)):

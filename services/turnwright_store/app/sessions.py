@@ -19,6 +19,7 @@ from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import (
     Cursor,
     Loop,
+    Right,
     RuleVerdict,
     Run,
     RunSettings,
@@ -104,6 +105,7 @@ def submit_command(
     """Carry out or queue a command. Raises COMMAND_GATED, and the errors of the command itself."""
     check_min_tier(caller, Tier.CLIENT, "SubmitCommand")
     kind = kind_of(command)
+    rules.check_right(caller, _RIGHTS[kind], address.project, f"The command {kind.value}")
     if kind is CommandKind.BRANCH_FROM_CHAT:
         return _branch(tx, rules, caller, address, command.branch_from_chat)
     row = find_run(tx.connection, address.project, address.run) if address.run else None
@@ -219,7 +221,7 @@ def _queue_edit(command: pb.SessionCommand, at: _Session, plan: EditPlan) -> _Ou
 
 
 def _set_params(command: pb.SetParams, at: _Session) -> None:
-    control.configure_run(at.tx, at.address, patch_of(command.patch))
+    control.configure_run(at.tx, at.rules, at.caller, at.address, patch_of(command.patch))
 
 
 def _abort(_command: pb.AbortSession, at: _Session) -> None:
@@ -312,3 +314,16 @@ _HANDLERS: Final[Mapping[CommandKind, Callable[[Any, _Session], _Outcome | None]
     CommandKind.IDE_TOOL_RESULT: _tool_result,
 }
 """Handlers by kind of command; the others edit messages."""
+
+_RIGHTS: Final[Mapping[CommandKind, Right]] = {
+    **dict.fromkeys(CommandKind, Right.EDIT),
+    **dict.fromkeys((CommandKind.APPROVE_TOOLS, CommandKind.REJECT_TOOLS), Right.DECIDE),
+    **dict.fromkeys(
+        (
+            CommandKind.USER_MESSAGE, CommandKind.SET_PARAMS, CommandKind.ABORT, CommandKind.BRANCH_FROM_CHAT,
+            CommandKind.IDE_TOOL_RESULT, CommandKind.RETRY_FROM_INDEX, CommandKind.REGENERATE,
+        ),
+        Right.RUN,
+    ),
+}  # fmt: skip
+"""The right that each kind of command needs; what it brings about may need more."""

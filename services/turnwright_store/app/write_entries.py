@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, WriteEntriesRequest, WriteEntriesResponse
-from turnwright_values.types import RunSettings
+from turnwright_values.types import Right, RunSettings
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_kit.identity.caller import Caller
+from turnwright_kit.identity.policy import check_service
 from turnwright_store.app import commands, control
 from turnwright_store.app.apply_writes import WriteResult, apply_writes
 from turnwright_store.app.commit_delta import publish
@@ -71,6 +72,8 @@ def _steps(
 def _write(
     tx: Transaction, rules: StoreRules, caller: Caller, call: WriteEntriesRequest, writes: list[EntryWrite]
 ) -> WriteResult[RunHead]:
+    if call.epoch is not None:
+        check_service(caller, "A write with the fencing token of a run's owner")
     checked = check_writes(rules, caller, writes)
     run = get_run_head(tx.connection, call.project, call.run)
     if call.epoch is None:
@@ -96,8 +99,10 @@ def _steer(
             row = commands.enqueue_loop(tx, rules, caller, address, prompt, settings, RunSettings()).row
             revision = row.revision_run
         case DecideProposal(path=path, accept=accept, comment=comment):
+            rules.check_right(caller, Right.DECIDE, call.project, "A decision")
             decided = resolve_proposal(tx, rules, caller, address, path, Resolution(accept, comment))
             revision = decided.entry.revision
         case AbortLoop():
+            rules.check_right(caller, Right.RUN, call.project, "An abort")
             control.abort_run(tx, rules, caller, address)
     return WriteResult(get_run_head(tx.connection, call.project, call.run), (revision,), (step.path,))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
 from msgspec import Struct, field
-from turnwright_values.types import Assembly, Rule
+from turnwright_values.types import Assembly, Right, Rule
 
 from turnwright_core.schemes import Scheme
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_store.domain.limits import WriteLimits
+
+_NOBODYS: Final = Policy(lambda: 0)
+"""That of a store which nobody has told who may do what: nobody but the deployment itself."""
 
 
 class StoreRules(Struct, frozen=True, dict=True):
@@ -46,6 +51,13 @@ class StoreRules(Struct, frozen=True, dict=True):
     """Who may do what, as it is at each moment; None: only who holds the deployment's secret is known."""
     limits: WriteLimits = field(default_factory=WriteLimits)
     """Limits of what is written."""
+
+    def check_right(self, caller: Caller, right: Right, project: str, what: str) -> None:
+        """What an rpc's own right does not cover: what is asked of this request (`what`, in words).
+
+        Raises RIGHT_MISSING, PROJECT_NOT_FOUND.
+        """
+        (self.policy or _NOBODYS).check_project(caller, right, project, what)
 
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme; one that nobody registered is run-scoped logging (RU067, RU085)."""

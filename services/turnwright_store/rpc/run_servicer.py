@@ -10,7 +10,7 @@ from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.runs.v1 import watch_runs_pb2 as watch_pb
 from turnwright.types.v1 import run_pb2, scheme_pb2
-from turnwright_values.types import Run, RunOverview, Tier
+from turnwright_values.types import Right, Run, RunOverview, Tier
 
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec
@@ -83,6 +83,8 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
     @mutation(locks=alias_locks)
     def CreateRun(self, request: pb.CreateRunRequest, tx: Transaction, caller: Caller) -> Fields:
         settings = wire.run_settings_from_pb(request.settings)
+        if settings.yolo:
+            self._rules.check_right(caller, Right.COMMAND, request.project, "yolo")
         return {"run": _show(tx, registry.create_run(tx, caller, request.project, request.run, settings))}
 
     @mutation(locks=alias_locks)
@@ -96,8 +98,9 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         return {"run": _show(tx, control.rename_run(tx, address_of(request), request.new_run))}
 
     @mutation(locks=run_locks)
-    def ConfigureRun(self, request: pb.ConfigureRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        return {"run": _show(tx, control.configure_run(tx, address_of(request), patch_of(request.patch)))}
+    def ConfigureRun(self, request: pb.ConfigureRunRequest, tx: Transaction, caller: Caller) -> Fields:
+        patch = patch_of(request.patch)
+        return {"run": _show(tx, control.configure_run(tx, self._rules, caller, address_of(request), patch))}
 
     @mutation(locks=alias_locks)
     def DeleteRun(self, request: pb.DeleteRunRequest, tx: Transaction, _caller: Caller) -> Fields:

@@ -22,7 +22,8 @@ class ScheduleServicer(Calls, schedule_service_pb2_grpc.ScheduleServiceServicer)
 
     @mutation(locks=run_locks)
     def SetSchedule(self, request: pb.SetScheduleRequest, tx: Transaction, caller: Caller) -> Fields:
-        done = schedules.set_schedule(tx, caller, address_of(request), _schedule_from_pb(request.schedule))
+        wanted = _schedule_from_pb(request.schedule)
+        done = schedules.set_schedule(tx, self._rules, caller, address_of(request), wanted)
         return {"schedule": _schedule_to_pb(done)}
 
     @mutation(locks=run_locks)

@@ -231,6 +231,7 @@ VIEWER, MEMBER, OWNER = 1, 2, 3
 async def test_who_may_run_commands_writes_rules_of_runs_and_an_owner_those_of_the_project(
     client, project, server
 ) -> None:
+    await client.call("DeleteGrant", project=project, subject="*")
     await new_run(client, project, "r1")
     told = {}
     for name, role in (("nobody", 0), ("viewer", VIEWER), ("member", MEMBER), ("owner", OWNER)):
@@ -258,6 +259,7 @@ async def test_who_may_run_commands_writes_rules_of_runs_and_an_owner_those_of_t
 
 
 async def test_an_ask_is_lifted_by_who_may_write_rules_there_as_long_as_he_may(client, project, server) -> None:
+    await client.call("DeleteGrant", project=project, subject="*")
     await client.call("SetGrant", project=project, grant={"subject": "user:ann", "role": OWNER})
     ann = as_tier(server.address, Tier.CLIENT, "ann")
     run = await new_run(client, project, "r1")

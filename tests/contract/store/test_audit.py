@@ -203,7 +203,7 @@ async def test_what_was_refused_is_counted_by_who_what_where_and_why(server, cli
     ]
     assert found == [
         ("", "ListModels", "", error_pb2.ERROR_REASON_UNAUTHENTICATED, 1),
-        ("alice", "ClaimRun", project, error_pb2.ERROR_REASON_TIER_FORBIDDEN, 3),
+        ("alice", "ClaimRun", project, error_pb2.ERROR_REASON_RIGHT_MISSING, 3),
     ]
     assert [one.principal for one in await rows_of(client, project, refused=True)] == ["alice"]
     for one in (alice, stranger):
@@ -215,6 +215,7 @@ async def test_a_row_has_the_address_that_the_call_came_from(client, project):
 
 
 async def test_who_may_not_read_a_project_sees_no_runs_and_no_details_of_it(server, client, project):
+    await client.call("DeleteGrant", project=project, subject="*")
     await client.call("RenameRun", **(await new_run(client, project)).address, new_run="named")
     await client.call("SetGrant", grant={"subject": "user:olga", "role": "GRANT_ROLE_OPERATOR"})
     olga = as_tier(server.address, Tier.CLIENT, "olga")
