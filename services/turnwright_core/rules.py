@@ -120,7 +120,17 @@ def decide(rules: Iterable[Rule], intended: IntendedEffect) -> RuleDecision:
     decisions = [_decide(applying, part) for part in _parts(intended)]
     # A command that may be hidden in a line can only make it stricter.
     decisions += [one for part in _hidden(intended, applying) if (one := _decide(applying, part)).rule and _limits(one)]
-    return max(decisions, key=lambda one: one.verdict)
+    found = max(decisions, key=lambda one: one.verdict)
+    if found.verdict is RuleVerdict.ALLOW and intended.line is not None and _MAY_HIDE.search(intended.line):
+        # The shell may make of the line what one of these rules is about.
+        held = [rule for rule in applying if rule.verdict is not RuleVerdict.ALLOW and _command_pattern(rule.target)]
+        if held and read_line(intended.line) is None:
+            return RuleDecision(RuleVerdict.ASK, held[0])
+    return found
+
+
+_MAY_HIDE: Final = re.compile(r"[$`{*?\[]")
+"""What a shell replaces: names of commands may come of it."""
 
 
 def allows_network(rules: Iterable[Rule], intended: IntendedEffect) -> bool:
@@ -216,7 +226,23 @@ def _pieces_of(word: Word) -> tuple[str, ...]:
 
 
 def _begins(pattern: _CommandPattern, words: Sequence[str], *, is_whole: bool) -> bool:
-    """Whether words begin as a pattern does, which is in lower case. `is_whole`: they are all words of a command."""
+    """Whether words begin as a pattern does, which is in lower case, with options before its second word.
+
+    `is_whole`: they are all words of a command.
+    """
+    return any(_begins_at(pattern, [*words[:1], *words[at:]], is_whole=is_whole) for at in _after_options(words))
+
+
+def _after_options(words: Sequence[str]) -> set[int]:
+    """Places at which the words of a command may go on after its name: behind options, which may take a word."""
+    places = {1}
+    for at in range(1, len(words)):
+        if at in places and words[at].startswith("-"):
+            places |= {at + 1, at + 2}
+    return places
+
+
+def _begins_at(pattern: _CommandPattern, words: Sequence[str], *, is_whole: bool) -> bool:
     if len(words) < len(pattern.words) or (is_whole and not pattern.has_rest and len(words) > len(pattern.words)):
         return False
     folded = [word.casefold() for word in words[: len(pattern.words)]]

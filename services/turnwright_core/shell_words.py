@@ -17,6 +17,9 @@ from msgspec import Struct
 LINE_CHARS_MAX: Final = 16_384
 """Longest line that is read, in code points."""
 
+COMMANDS_MAX: Final = 100
+"""Most commands in a line that is read: each is held against each rule."""
+
 
 class Word(Struct, frozen=True):
     """A word of a command, without its quotes."""
@@ -69,7 +72,7 @@ def read_line(line: str) -> tuple[SimpleCommand, ...] | None:
         if isinstance(piece, Word):
             words.append(piece)
         elif words:
-            if not _is_name(words[0]):
+            if not _is_name(words[0]) or len(commands) == COMMANDS_MAX:
                 return None
             commands.append(tuple(words))
             words, is_joined = [], piece in _JOINING
@@ -125,10 +128,10 @@ _RUNNERS: Final[Mapping[str, frozenset[str] | None]] = {
     """
         )
     ),
-    "find": frozenset(("-exec", "-execdir", "-ok", "-okdir")),
+    "find": _words("-exec -execdir -ok -okdir -delete -fls -fprint -fprint0 -fprintf"),
     "git": _words(
         """
-    -c --exec-path --config-env --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager
+    -c --exec-path --config-env --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager --output
     config bisect foreach filter-branch difftool mergetool
     """
     ),
@@ -140,11 +143,14 @@ _RUNNERS: Final[Mapping[str, frozenset[str] | None]] = {
     ),
     "rsync": frozenset(("-e", "--rsh", "--rsync-path")),
     "sort": frozenset(("--compress-program",)),
-    "go": frozenset(("run", "generate", "-exec", "-toolexec")),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), frozenset(("exec", "x", "dlx"))),
+    "go": frozenset(("run", "generate", "-exec", "-toolexec", "-vettool")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), frozenset(("exec", "x", "dlx", "--script-shell"))),
     **dict.fromkeys(
-        ("uv", "poetry", "pipenv", "pdm", "hatch", "conda", "bundle", "cargo"), frozenset(("run", "exec", "tool"))
+        ("uv", "poetry", "pipenv", "pdm", "hatch", "conda", "bundle", "cargo"),
+        _words("run exec tool --config"),
     ),
+    "rg": frozenset(("--pre",)),
+    "make": frozenset(("--eval", "SHELL")),
     **dict.fromkeys(("docker", "podman", "kubectl"), frozenset(("run", "exec"))),
 }
 
@@ -157,13 +163,21 @@ def runner_words(command: SimpleCommand) -> frozenset[str]:
     runners = _RUNNERS[first]
     if runners is None:
         return frozenset((command[0].text,))
-    return frozenset(word.text for word in command[1:] if _is_option(word.text.partition("=")[0], runners))
+    words = [word.text for word in command[1:]]
+    found = {text for text in words if _is_option(text, runners)}
+    # The first word of tar needs no dash before its letters.
+    return frozenset(found | {text for text in words[:1] if first == "tar" and _is_option(f"-{text}", runners)})
 
 
-def _is_option(name: str, options: frozenset[str]) -> bool:
-    """Whether a word is one of these options; a long one may be cut."""
-    is_long = name.startswith("--") and len(name) > 2
-    return name in options or (is_long and any(option.startswith(name) for option in options))
+def _is_option(text: str, options: frozenset[str]) -> bool:
+    """Whether a word is, or holds, one of these options: a letter may stand among others, a long one may be cut."""
+    name = text.partition("=")[0]
+    if name in options or not text.startswith("-"):
+        return name in options
+    if not text.startswith("--") and any(len(option) == 2 and option[1] in text for option in options):
+        return True
+    bare = name.lstrip("-")
+    return len(bare) > 1 and any(len(option) > 2 and option.lstrip("-").startswith(bare) for option in options)
 
 
 _DROPPED: Final = re.compile(r"\\\n|['\"\\]")

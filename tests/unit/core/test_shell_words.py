@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_core.shell_words import LINE_CHARS_MAX, loose_words, read_line, runner_words
+from turnwright_core.shell_words import COMMANDS_MAX, LINE_CHARS_MAX, loose_words, read_line, runner_words
 
 READ = {
     "": [],
@@ -286,3 +286,8 @@ def test_a_command_that_runs_another_says_so(line, runners):
 def test_what_may_become_words_of_a_command_is_among_the_loose_words(line):
     words = loose_words(line)
     assert words[words.index("git") + 1] == "push"
+
+
+def test_no_more_commands_are_read_than_rules_are_held_against() -> None:
+    assert len(read_line(";".join(["ls"] * COMMANDS_MAX)) or ()) == COMMANDS_MAX
+    assert read_line(";".join(["ls"] * (COMMANDS_MAX + 1))) is None
