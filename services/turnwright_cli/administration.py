@@ -23,18 +23,18 @@ _DAYS: Final = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0}
 
 async def show_audit(call: Invocation, *, deployment: bool, refused: bool, since: str, most: int) -> int:
     """Who has changed what in the project, or in the deployment."""
-    begin = datetime.now(UTC) - _ago(since) if since else None
+    begin = datetime.now(UTC) - time_span("--since", since) if since else None
     async with open_project(call, reads=True) as (client, project):
         where = "" if deployment else project
         rows = await client.list_audit(where, since=begin, refused=refused, most=most)
     return show_list(call, rows, _REFUSED if refused else _CHANGES, empty="There is nothing yet.")
 
 
-def _ago(text: str) -> timedelta:
+def time_span(option: str, text: str) -> timedelta:
     """A time such as 30m, 12h or 7d. Raises FailureError."""
     found = re.fullmatch(r"([0-9]{1,5})([mhd])", text)
     if found is None:
-        raise usage(f"--since takes a whole number with m, h or d, such as 7d, not {safe_line(text)!r}.")
+        raise usage(f"{option} takes a whole number with m, h or d, such as 7d, not {safe_line(text)!r}.")
     return timedelta(days=int(found[1]) * _DAYS[found[2]])
 
 

@@ -256,7 +256,7 @@ class Policy:
         if is_possible and self.has(caller, Right.READ, project) and (named := self._givers(project, needed)):
             subject = shlex.quote(f"user:{caller.name}")
             role = next(role for role in ROLES if _ROLE_BITS[role] & needed).name.lower()
-            givers = f" {' and '.join(named)} can give it: `turnwright grant {role} {subject} --project {project}`."
+            givers = f" {' and '.join(named)} can give it: `turnwright grant set {role} {subject}` in its directory."
         message = f"{what} needs `{word}` in the project {project}, which you do not have there.{givers}"
         return fault(Reason.RIGHT_MISSING, message, right=word, project=project)
 

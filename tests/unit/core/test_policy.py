@@ -161,7 +161,7 @@ def test_who_lacks_a_right_is_told_which_and_who_can_give_it():
     assert (error.reason, error.metadata) == (Reason.RIGHT_MISSING, {"right": "command", "project": "shop"})
     assert error.message == (
         "Act with `yolo` needs `command` in the project shop, which you do not have there. alice can give it: "
-        "`turnwright grant member user:bob --project shop`."
+        "`turnwright grant set member user:bob` in its directory."
     )
 
 

@@ -1,0 +1,76 @@
+"""`grant` and `identity`: who may do what, and who calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from turnwright.grants.v1 import grant_service_pb2
+from turnwright.types.v1 import access_pb2, grant_pb2
+
+from turnwright_cli.administration import time_span
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import Column, answer, enum_word, show_list
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_project
+
+
+async def list_grants(call: Invocation, *, deployment: bool) -> int:
+    async with open_project(call) as (client, project):
+        found = [grant async for grant in client.list_grants("" if deployment else project)]
+    return show_list(call, found, _GRANTS, empty="No grants: nobody but the holder of the secret has a right.")
+
+
+async def set_grant(
+    call: Invocation, *, role: str, subject: str, without: Sequence[str], until: str, deployment: bool
+) -> int:
+    """Give a role. An end is counted from now."""
+    left_out = [access_pb2.Right.Value(f"RIGHT_{word.upper()}") for word in without]
+    ends_ms = int((time.time() + time_span("--until", until).total_seconds()) * 1000) if until else 0
+    wanted = grant_pb2.GrantRole.Value(f"GRANT_ROLE_{role.upper()}")
+    async with open_project(call) as (client, project):
+        made = await client.set_grant("" if deployment else project, subject, wanted, left_out, ends_ms)
+    return answer(call, [made], f"{safe_line(made.subject)} is {role} of {'the deployment' if deployment else project}")
+
+
+async def remove_grant(call: Invocation, *, subject: str, deployment: bool) -> int:
+    async with open_project(call) as (client, project):
+        await client.delete_grant("" if deployment else project, subject)
+    return answer(call, (), f"{safe_line(subject)}: removed")
+
+
+async def show_identity(call: Invocation) -> int:
+    async with open_project(call) as (client, _):
+        found = await client.identity()
+    return answer(call, [found], *_identity(found))
+
+
+def _identity(found: grant_service_pb2.GetIdentityResponse) -> Sequence[str]:
+    groups = f", in {', '.join(map(safe_line, found.groups))}" if found.groups else ""
+    ends = f", until {_time(found.expire_time.seconds)} UTC" if found.HasField("expire_time") else ""
+    lines = [f"{safe_line(found.principal)}: {found.kind}, shown by {found.proof}{ends}{groups}"]
+    if found.root:
+        return [*lines, "It holds the deployment's secret, and so may do everything."]
+    if found.deployment_rights:
+        lines.append(f"in the deployment: {_words(found.deployment_rights)}")
+    lines += [f"{one.project}: {_words(one.rights)}" for one in found.projects]
+    return lines if len(lines) > 1 else [*lines, "It has no right in any project: ask an owner of one for a grant."]
+
+
+def _words(rights: Sequence[access_pb2.Right.ValueType]) -> str:
+    return " ".join(enum_word(access_pb2.Right.DESCRIPTOR, right) for right in rights)
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+_GRANTS: Final[Sequence[Column[grant_pb2.Grant]]] = (
+    Column("who", lambda one: one.subject, whole=True),
+    Column("role", lambda one: enum_word(grant_pb2.GrantRole.DESCRIPTOR, one.role)),
+    Column("without", lambda one: _words(one.without)),
+    Column("until (UTC)", lambda one: _time(one.until_time.seconds) if one.HasField("until_time") else ""),
+    Column("given by", lambda one: one.by),
+)
