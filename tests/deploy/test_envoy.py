@@ -33,7 +33,8 @@ UNANSWERED = {*UNBEGUN, "reset", "unavailable"}
 
 def exceptions() -> set[str]:
     """The rpcs that the contract excepts from its deadline of 30 seconds."""
-    said = re.sub(r"\s*//", "", CONTRACT.partition("with these exceptions:")[2].partition("\nservice ")[0])
+    contract = re.sub(r"\s*//\s*", " ", CONTRACT.partition("\nservice ")[0])
+    said = contract.partition("with these exceptions:")[2]
     assert "Watch rpcs last until they are ended" in said
     named = {word for word in re.findall(r"\b[A-Z]\w+", said) if word in SERVICE.methods_by_name}
     assert named
