@@ -10,6 +10,7 @@ from typing import ClassVar
 import grpc
 import pytest
 from google.protobuf import empty_pb2
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2
@@ -18,16 +19,19 @@ from turnwright.executor.v1 import executor_service_pb2
 from turnwright.provider.v1 import provider_service_pb2
 from turnwright.settings.v1 import settings_service_pb2
 from turnwright.store.v1 import store_service_pb2
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import access_pb2, settings_pb2
+from turnwright_values.types import Grant, GrantRole
 
 from raw_http2 import NeverReads, varint
 from services import SECRET, running, token_for
 from turnwright_core.errors import Reason
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.rpc.mounting import MOUNTED
+from turnwright_kit.access import access_of
 from turnwright_kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
 from turnwright_kit.errors import from_rpc
 from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.policy import EVERYBODY, Policy, PolicySnapshot
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
 from turnwright_kit.settings import Settings
@@ -37,6 +41,7 @@ PAGE_BYTES = 2 * MiB
 UNSENT_BYTES_MAX = 2 * STOCK_MESSAGE_BYTES_MAX
 CALLS_MAX = 6
 WAIT_S = 30
+PROJECT = "p"
 
 RPCS = {
     f"/{service.full_name}/{rpc.name}": rpc
@@ -48,11 +53,26 @@ RPCS = {
 }  # fmt: skip
 
 
+CALLED = [method for method, rpc in RPCS.items() if access_of(rpc).right != access_pb2.RIGHT_SERVICE]
+"""Those that are not for services, who are not counted."""
+
 GET = "/turnwright.store.v1.StoreService/GetEntries"
+LIST = "/turnwright.turns.v1.TurnService/ListLoops"
 WATCH = "/turnwright.executor.v1.ExecutorService/WatchRun"
 
 HEAD = b"\xfa\xff\xff\xff\x0f"
 """The tag of a field that no message has, with a length: whoever parses it keeps it, and sends it again."""
+
+
+@cache
+def request_to(method: str) -> bytes:
+    """A request about the project in which everybody may do everything."""
+    request = GetMessageClass(RPCS[method].input_type)()
+    if "task" in (fields := request.DESCRIPTOR.fields_by_name):
+        request.task.project = PROJECT
+    elif "project" in fields and fields["project"].message_type is None:
+        request.project = PROJECT
+    return request.SerializeToString()
 
 
 @cache
@@ -95,7 +115,7 @@ class Pages:
                 yield page()
 
         codecs = {
-            "request_deserializer": empty_pb2.Empty.FromString,
+            "request_deserializer": GetMessageClass(rpc.input_type).FromString,
             "response_serializer": empty_pb2.Empty.SerializeToString,
         }
         if rpc.client_streaming:
@@ -127,13 +147,16 @@ class ForLong(Limited):
 
 @contextlib.asynccontextmanager
 async def pages(tmp_path, kind=Settings, **settings):
-    made = Pages()
+    made, policy = Pages(), Policy(lambda: 0)
+    everybody = [Grant(PROJECT, EVERYBODY, GrantRole.OWNER), Grant("", EVERYBODY, GrantRole.OPERATOR)]
+    policy.replace(PolicySnapshot(1, everybody))
     service = Service(
         "store",
         "turnwright.store.v1.StoreService",
         made.register,
         connection_calls_max=50,
         settings=kind(home=tmp_path, **settings),
+        policy=policy,
     )
     server = RunningServer(service, "127.0.0.1:0", SECRET, 0.1)
     await server.start()
@@ -153,16 +176,16 @@ async def settled(caller: NeverReads, calls: int) -> int:
 
 @pytest.mark.asyncio
 async def test_no_rpc_holds_more_for_a_client_that_never_reads_than_the_limit(tmp_path):
-    assert len(RPCS) > 70
+    assert len(CALLED) > 50
     settings = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}
     wrong = {}
     async with pages(tmp_path, Briefly, **settings) as (served, address):
-        for number, method in enumerate(RPCS):
+        for number, method in enumerate(CALLED):
             before = served.begun
             caller = await NeverReads.connect(address)
             # One after the other: each finds what the ones before have left.
             for sent in range(1, 6):
-                caller.call(method, b"", token_of(f"caller{number}"))
+                caller.call(method, request_to(method), token_of(f"caller{number}"))
                 held = await settled(caller, sent)
             await caller.close()
             # A third answer might not fit any more, so that call is refused before its work.
@@ -180,10 +203,10 @@ async def test_many_calls_at_once_are_bounded_for_each_rpc_too(tmp_path, size):
     wrong = {}
     async with pages(tmp_path, Briefly, **settings) as (served, address):
         served.size = size
-        for number, method in enumerate(RPCS):
+        for number, method in enumerate(CALLED):
             caller = await NeverReads.connect(address)
             for _ in range(4 * CALLS_MAX):
-                caller.call(method, b"", token_of(f"caller{number}"))
+                caller.call(method, request_to(method), token_of(f"caller{number}"))
             held = await settled(caller, 4 * CALLS_MAX)
             await caller.close()
             if not 0 < held <= most:
@@ -199,7 +222,7 @@ async def test_a_wave_of_calls_is_counted_before_the_work(tmp_path, method, size
         served.size = size
         caller = await NeverReads.connect(address)
         for _ in range(40):
-            caller.call(method, b"", token_of("mallory"))
+            caller.call(method, request_to(method), token_of("mallory"))
         # What a small answer leaves of the room is for others; behind the first message of a stream there is more.
         most = 40 if (method, size) == (GET, 100) else UNSENT_BYTES_MAX // STOCK_MESSAGE_BYTES_MAX
         async with asyncio.timeout(WAIT_S):
@@ -207,9 +230,7 @@ async def test_a_wave_of_calls_is_counted_before_the_work(tmp_path, method, size
                 await asyncio.sleep(0.01)
         async with grpc.aio.insecure_channel(address) as channel:
             for _ in range(20):
-                assert await channel.unary_unary("/turnwright.store.v1.StoreService/GetLease")(
-                    b"", metadata=token_of("a")
-                )
+                assert await channel.unary_unary(LIST)(request_to(LIST), metadata=token_of("a"))
         assert served.begun == most + 20
         await caller.close()
 
@@ -223,10 +244,12 @@ async def test_who_reads_waits_for_room_and_is_not_refused(tmp_path):
         one = channel.unary_unary(GET)
         many = channel.unary_stream(WATCH)
 
-        read = await asyncio.gather(*(one(b"", metadata=token_of("alice")) for _ in range(30)))
+        read = await asyncio.gather(*(one(request_to(GET), metadata=token_of("alice")) for _ in range(30)))
         assert {len(page) > PAGE_BYTES for page in read} == {True}
         served.size = 100
-        assert all(await asyncio.gather(*(many(b"", metadata=token_of("alice")).read() for _ in range(10))))
+        assert all(
+            await asyncio.gather(*(many(request_to(WATCH), metadata=token_of("alice")).read() for _ in range(10)))
+        )
 
 
 @pytest.mark.asyncio
@@ -237,7 +260,7 @@ async def test_a_call_that_waits_for_something_else_takes_no_room(tmp_path):
     ):
         call = channel.unary_unary(GET)
         served.may_answer.clear()
-        calls = [call(b"", metadata=token_of("alice")) for _ in range(10)]
+        calls = [call(request_to(GET), metadata=token_of("alice")) for _ in range(10)]
         async with asyncio.timeout(WAIT_S):
             while served.begun < 10:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
@@ -254,7 +277,7 @@ async def test_who_is_refused_is_told_what_to_do_and_others_are_served(tmp_path)
         served.size = 100
         caller = await NeverReads.connect(address)
         for _ in range(3):
-            caller.call(method, b"", token_of("mallory"))
+            caller.call(method, request_to(method), token_of("mallory"))
         assert await settled(caller, 3) == 2
         assert caller.streams_max == 50
         async with grpc.aio.insecure_channel(address) as channel:
@@ -262,15 +285,15 @@ async def test_who_is_refused_is_told_what_to_do_and_others_are_served(tmp_path)
 
             async def refused(metadata):
                 with pytest.raises(grpc.aio.AioRpcError) as error:
-                    await call(b"", metadata=metadata)
+                    await call(request_to(GET), metadata=metadata)
                 return error.value.code(), from_rpc(error.value, "store", "")
 
             code, reason = await refused(token_of("mallory"))
             assert (code, reason.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.QUEUE_FULL)
             assert reason.metadata == {"queue": "calls", "limit": "2"}
             # Another client, services, and probes.
-            assert await call(b"", metadata=token_of("alice"))
-            await asyncio.gather(*(call(b"", metadata=call_metadata(SECRET)) for _ in range(20)))
+            assert await call(request_to(GET), metadata=token_of("alice"))
+            await asyncio.gather(*(call(request_to(GET), metadata=call_metadata(SECRET)) for _ in range(20)))
             health = health_pb2_grpc.HealthStub(channel)
             assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1
             # Who leaves, or reads, has room again.
@@ -278,11 +301,11 @@ async def test_who_is_refused_is_told_what_to_do_and_others_are_served(tmp_path)
             async with asyncio.timeout(WAIT_S):
                 while True:
                     with contextlib.suppress(grpc.aio.AioRpcError):
-                        assert await call(b"", metadata=token_of("mallory"))
+                        assert await call(request_to(GET), metadata=token_of("mallory"))
                         break
-            reading = [call(b"", metadata=token_of("mallory")) for _ in range(2)]
+            reading = [call(request_to(GET), metadata=token_of("mallory")) for _ in range(2)]
             await asyncio.gather(*reading)
-            assert await call(b"", metadata=token_of("mallory"))
+            assert await call(request_to(GET), metadata=token_of("mallory"))
 
 
 @pytest.mark.asyncio
@@ -290,7 +313,7 @@ async def test_a_connection_is_counted_for_all_its_callers_and_a_stranger_by_it_
     async with pages(tmp_path, caller_calls_max=2) as (_, address):
         many, probes = await NeverReads.connect(address), await NeverReads.connect(address)
         for number in range(20):
-            many.call("/turnwright.store.v1.StoreService/GetLease", b"", token_of(f"c{number}"))
+            many.call(LIST, request_to(LIST), token_of(f"c{number}"))
             probes.call("/grpc.health.v1.Health/Check", b"", ())
         assert await settled(many, 20) == 2 * CALLERS_PER_CONNECTION
         assert await settled(probes, 20) == 2 * CALLERS_PER_CONNECTION

@@ -71,7 +71,7 @@ def test_what_waited_is_shown_once_whoever_decides_on_it(bench, how, leaves) -> 
         if how != "elsewhere before":
             person.expect_text(QUESTION)
             accept(person)
-            person.expect_text(f"(?s)seen.*{QUESTION}")
+            person.expect_text(f"(?s)│ seen.*{QUESTION}")
             accept(person)
         person.expect_text("The second answer")
         ready(person)

@@ -274,7 +274,7 @@ def named(**fields: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(whole).encode()).decode()
 
 
-EXECUTOR = make_token(KEY, "executor", Kind.SERVICE, 600)
+EXECUTOR = make_token(KEY, "executor", Kind.SERVICE, DAY_S)
 
 
 def test_a_service_calls_for_somebody_and_says_who() -> None:
@@ -290,7 +290,7 @@ def test_a_service_calls_for_somebody_and_says_who() -> None:
 
 
 def test_a_service_without_the_secret_calls_with_the_token_that_it_was_given() -> None:
-    given = make_token(TokenKey.of(SECRET, "store"), "executor", Kind.SERVICE, 600)
+    given = make_token(TokenKey.of(SECRET, "store"), "executor", Kind.SERVICE, DAY_S)
     credentials = Credentials("of-its-own-home", "store", service="executor", given=given)
     store = CallerGate("store", [SECRET])
     assert store.caller(credentials.metadata()).name == "executor"
@@ -312,8 +312,8 @@ def test_who_has_too_many_groups_is_told_how_many() -> None:
 @pytest.mark.parametrize(
     ("token", "text", "reason"),
     [
-        (make_token(KEY, "mallory", Kind.PERSON, 600), named(), Reason.RIGHT_MISSING),
-        (make_token(KEY, "mallory", Kind.PLUGIN, 600), named(), Reason.RIGHT_MISSING),
+        (make_token(KEY, "mallory", Kind.PERSON, DAY_S), named(), Reason.RIGHT_MISSING),
+        (make_token(KEY, "mallory", Kind.PLUGIN, DAY_S), named(), Reason.RIGHT_MISSING),
         (EXECUTOR, named(name="store", kind="service"), Reason.RIGHT_MISSING),
         (EXECUTOR, named(name="operator", proof="secret"), Reason.RIGHT_MISSING),
         (EXECUTOR, named(name=""), Reason.RIGHT_MISSING),

@@ -60,7 +60,7 @@ def end_connections(admin, which="pid <> pg_backend_pid()"):
 
 
 def keys(connection):
-    return set(connection.execute(select(scopes.c.key)).scalars()) - {"global"}
+    return set(connection.execute(select(scopes.c.key)).scalars()) - {"global", "policy"}
 
 
 def fail_with(code):
