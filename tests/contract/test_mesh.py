@@ -121,9 +121,9 @@ async def test_a_mesh_sees_every_call_between_services_by_its_name(root):
         await stack.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         assert (await stack.until(await stack.act())).status == COMPLETED
         # A call stands in the log when it has ended.
+        calls, seen = +served.methods, Counter[str]()
         await stack.restart("executor")
         await stack.restart("assembler")
-        calls, seen = +served.methods, Counter[str]()
         for _ in range(200):
             seen = Counter((root / "calls.log").read_text().splitlines())
             if calls <= seen:

@@ -88,7 +88,7 @@ def test_accept_all_asks_no_second_time(bench) -> None:
 def test_a_kind_that_is_always_accepted_is_not_asked_about_again_and_others_are(bench) -> None:
     bench.script(
         "three",
-        '<set path="a.txt">new</set><sh>true</sh><set path="b.txt">new</set><update status="102">Edited.</update>',
+        '<set path="src/a.txt">new</set><sh>true</sh><set path="src/b.txt">new</set><update status="102">Edited.</update>',
         DONE,
     )
     with terminal(bench, "act", "Edit them.", "--model", "three") as person:
@@ -98,7 +98,7 @@ def test_a_kind_that_is_always_accepted_is_not_asked_about_again_and_others_are(
         person.type("a\n")
         assert person.end() == 0
         assert person.screen().count("[a]ccept") == 2
-    assert (bench.project / "b.txt").read_text() == "new"
+    assert (bench.project / "src/b.txt").read_text() == "new"
 
 
 @pytest.mark.parametrize("key", ["\x04", "\x03", "\x1b"], ids=["Ctrl-D", "Ctrl-C", "Esc"])
