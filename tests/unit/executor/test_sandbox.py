@@ -60,10 +60,10 @@ async def run(place, command, *, root="project", more=(), read_only=False, timeo
     return end, texts[1], texts[2]
 
 
-async def run_over_its_time(place, command):
+async def run_over_its_time(place, command, limits=LIMITS):
     """The end and the output of a command that is stopped after it has said something, however slow the machine."""
     for timeout_s in (0.7, 5.0, 50.0):
-        end, out, _ = await run(place, command, timeout_s=timeout_s)
+        end, out, _ = await run(place, command, timeout_s=timeout_s, limits=limits)
         if out:
             return end, out
     raise AssertionError("it says nothing")
@@ -349,7 +349,8 @@ async def test_processes_of_the_superuser_are_counted_in_the_sandbox_over_all_se
 @with_bubblewrap
 async def test_a_command_has_its_grace_in_the_sandbox(place):
     command = "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done"
-    end, out = await run_over_its_time(place, command)
+    patient = ShellLimits(term_grace_s=30.0, close_grace_s=30.0)
+    end, out = await run_over_its_time(place, command, patient)
     assert (end.timed_out, out) == (True, "up\nbye\n")
 
 
