@@ -443,7 +443,7 @@ add_command(
     "init",
     "initializing:init",
     "Find a model server on this host, and write it into your turnwright.toml.\n\n"
-    "--clients instead opens the project of the directory to derived tokens, --no-clients closes it again.",
+    "--clients instead makes everybody with a token a member of the project, --no-clients takes that back.",
     Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
     Option(["--force"], is_flag=True, help="Replace the file that there is."),
     Option(["--clients/--no-clients"], default=None, help="Whether tokens for clients may use this project."),

@@ -222,7 +222,7 @@ class Settings:
     )
     caller_calls_max: int = setting(
         "How many calls with one answer a client may have under way at a service. More are refused with "
-        "`QUEUE_FULL`. A client is the principal of a derived token.",
+        "`QUEUE_FULL`. A client is the principal of a token.",
         CallerLimits().calls,
         ge=1,
     )
