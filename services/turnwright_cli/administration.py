@@ -38,7 +38,7 @@ def time_span(option: str, text: str) -> timedelta:
     return timedelta(days=int(found[1]) * _DAYS[found[2]])
 
 
-def _time(time: Timestamp) -> str:
+def utc_time(time: Timestamp) -> str:
     return datetime.fromtimestamp(time.seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -48,7 +48,7 @@ def _who(row: audit_service_pb2.AuditRow) -> str:
 
 
 _COMMON: Final[Sequence[Column[audit_service_pb2.AuditRow]]] = (
-    Column("time (UTC)", lambda one: _time(one.time)),
+    Column("time (UTC)", lambda one: utc_time(one.time)),
     Column("who", _who),
     Column("what", lambda one: one.method),
     Column("run", lambda one: one.run),
@@ -102,6 +102,6 @@ _QUOTAS: Final[Sequence[Column[quota_service_pb2.Quota]]] = (
     Column("limit", lambda one: f"{one.limit:g}"),
     Column("used", lambda one: f"{one.used:g}"),
     Column("reserved", lambda one: f"{one.reserved:g}"),
-    Column("renewed (UTC)", lambda one: _time(one.renew_time)),
+    Column("renewed (UTC)", lambda one: utc_time(one.renew_time)),
     Column("set by", lambda one: one.set_by),
 )

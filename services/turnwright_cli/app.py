@@ -15,6 +15,7 @@ from turnwright_cli.options import (
     CALLS,
     COMMON,
     DATABASE,
+    DEPLOYMENT,
     FILE,
     LIMITS,
     PROJECT,
@@ -336,7 +337,6 @@ add_command(schedules, "remove", "steering:remove_schedule", "Remove a schedule;
 
 # Administration.
 
-_DEPLOYMENT: Final = Option(["--deployment"], is_flag=True, help="Of the deployment, not of this project.")
 _METRIC: Final = Argument(
     ["metric"], type=click.Choice(["tokens-day", "tokens-month", "cost-day", "cost-month"]), metavar="METRIC",
     help="What it limits: tokens-day, tokens-month, cost-day or cost-month.",
@@ -350,7 +350,7 @@ add_command(
     "audit",
     "administration:show_audit",
     "List who has changed what in the project, the latest first, with times in UTC.",
-    _DEPLOYMENT,
+    DEPLOYMENT,
     Option(["--refused"], is_flag=True, help="List calls that were refused instead."),
     Option(["--since"], metavar="TIME", default="", help="Only of this time: such as 30m, 12h or 7d."),
     Option(["--most"], type=AT_LEAST_0, default=100, metavar="N", help="At most so many; 0: all [100]"),
@@ -359,11 +359,11 @@ quota = add_group(
     app,
     "quota",
     "Manage what models may take in a day or a month; without a command, list it.",
-    _DEPLOYMENT,
+    DEPLOYMENT,
     *COMMON,
     work="administration:list_quotas",
 )
-add_command(quota, "list", "administration:list_quotas", "List the quotas, as without a command.", _DEPLOYMENT)
+add_command(quota, "list", "administration:list_quotas", "List the quotas, as without a command.", DEPLOYMENT)
 add_command(
     quota,
     "set",
@@ -372,11 +372,11 @@ add_command(
     _METRIC,
     Argument(["limit"], type=click.FloatRange(0, 1e12), metavar="LIMIT", help="Tokens, or US dollars."),
     _SUBJECT,
-    _DEPLOYMENT,
+    DEPLOYMENT,
 )
 add_command(
     quota, "remove", "administration:remove_quota", "Remove a quota, with what it knows of what was used.",
-    _METRIC, _SUBJECT, _DEPLOYMENT,
+    _METRIC, _SUBJECT, DEPLOYMENT,
 )  # fmt: skip
 
 # Models.

@@ -7,13 +7,12 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AT_LEAST_0, COMMON, FILE, add_command, add_group
+from turnwright_cli.options import AT_LEAST_0, COMMON, DEPLOYMENT, FILE, add_command, add_group
 
 _RULES_OF_RUN: Final = Option(["--run"], metavar="RUN", help="Those of this run, not of the project.")
 _TOOL: Final = Option(["--tool"], metavar="TOOL", default="sh", help="The tool [sh].")
 _PRINCIPAL: Final = Option(["--principal"], metavar="NAME", default="", help="Only for runs that work for this person.")
 _RULES_FILE: Final = Option(["--rules"], metavar="FILE", type=FILE, help="The rules of this file, not those that hold.")
-_DEPLOYMENT: Final = Option(["--deployment"], is_flag=True, help="Of the deployment, not of this project.")
 _GRANTED: Final = Argument(["subject"], metavar="SUBJECT", help="user:NAME, group:NAME, or * for everybody.")
 _ROLE: Final = click.Choice(["viewer", "member", "owner", "operator"])
 _RIGHT: Final = click.Choice(["read", "run", "decide", "edit", "files", "command", "manage", "admin"])
@@ -32,8 +31,8 @@ def add_rights(app: click.Group) -> None:
 def _add_grants(app: click.Group) -> None:
     work = "granting:list_grants"
     about = "Manage who may do what in the project; without a command, list it."
-    grant = add_group(app, "grant", about, _DEPLOYMENT, *COMMON, work=work)
-    add_command(grant, "list", work, "List the grants, as without a command.", _DEPLOYMENT)
+    grant = add_group(app, "grant", about, DEPLOYMENT, *COMMON, work=work)
+    add_command(grant, "list", work, "List the grants, as without a command.", DEPLOYMENT)
     add_command(
         grant,
         "set",
@@ -43,9 +42,9 @@ def _add_grants(app: click.Group) -> None:
         _GRANTED,
         Option(["--without"], metavar="RIGHT", type=_RIGHT, multiple=True, help="Leave this right out; repeatable."),
         Option(["--until"], metavar="TIME", default="", help="End it after this time: such as 12h or 30d."),
-        _DEPLOYMENT,
+        DEPLOYMENT,
     )
-    add_command(grant, "remove", "granting:remove_grant", "Take a role away.", _GRANTED, _DEPLOYMENT)
+    add_command(grant, "remove", "granting:remove_grant", "Take a role away.", _GRANTED, DEPLOYMENT)
     add_command(app, "identity", "granting:show_identity", "Show who you are to the services, and what you may do.")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from turnwright.grants.v1 import grant_service_pb2
 from turnwright.types.v1 import access_pb2, grant_pb2
 
-from turnwright_cli.administration import time_span
+from turnwright_cli.administration import time_span, utc_time
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
@@ -49,7 +48,7 @@ async def show_identity(call: Invocation) -> int:
 
 def _identity(found: grant_service_pb2.GetIdentityResponse) -> Sequence[str]:
     groups = f", in {', '.join(map(safe_line, found.groups))}" if found.groups else ""
-    ends = f", until {_time(found.expire_time.seconds)} UTC" if found.HasField("expire_time") else ""
+    ends = f", until {utc_time(found.expire_time)} UTC" if found.HasField("expire_time") else ""
     lines = [f"{safe_line(found.principal)}: {found.kind}, shown by {found.proof}{ends}{groups}"]
     if found.root:
         return [*lines, "It holds the deployment's secret, and so may do everything."]
@@ -63,14 +62,10 @@ def _words(rights: Sequence[access_pb2.Right.ValueType]) -> str:
     return " ".join(enum_word(access_pb2.Right.DESCRIPTOR, right) for right in rights)
 
 
-def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 _GRANTS: Final[Sequence[Column[grant_pb2.Grant]]] = (
     Column("who", lambda one: one.subject, whole=True),
     Column("role", lambda one: enum_word(grant_pb2.GrantRole.DESCRIPTOR, one.role)),
     Column("without", lambda one: _words(one.without)),
-    Column("until (UTC)", lambda one: _time(one.until_time.seconds) if one.HasField("until_time") else ""),
+    Column("until (UTC)", lambda one: utc_time(one.until_time) if one.HasField("until_time") else ""),
     Column("given by", lambda one: one.by),
 )

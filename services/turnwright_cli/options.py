@@ -35,6 +35,8 @@ AS_JSON: Final = Option(["-j", "--json", "as_json"], is_flag=True, help="Print o
 COMMON: Final = (PROJECT, AS_JSON, SERVER)
 """The project, the output format, and the executor."""
 
+DEPLOYMENT: Final = Option(["--deployment"], is_flag=True, help="Of the deployment, not of this project.")
+
 WITHOUT_PROJECT: Final = (AS_JSON, SERVER)
 
 LIMITS: Final = (
