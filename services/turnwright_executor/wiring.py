@@ -29,7 +29,7 @@ from turnwright_executor.peers.assembler import AssemblerPackets
 from turnwright_executor.peers.explaining import PacketExplanations
 from turnwright_executor.peers.owner_monitors import OwnerMonitors
 from turnwright_executor.peers.owners import Owners
-from turnwright_executor.peers.policy import follow_policy
+from turnwright_executor.peers.policy import follow_policy, renew_policy
 from turnwright_executor.peers.provider import ProviderModels
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
@@ -184,6 +184,7 @@ class _Wired:
         self._store = self._peer("store", settings.store)
         self._assembler = self._peer("assembler", settings.assembler)
         self._provider = self._peer("provider", settings.provider)
+        self._policy.reads = partial(renew_policy, self._store, self._policy)
         self._following.append(asyncio.create_task(follow_policy(self._store, self._policy), name="policy"))
         self._owner = secrets.token_hex(8)
         self._schemes = KnownSchemes()

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from msgspec import Struct
 from turnwright.types.v1 import access_pb2 as pb
 
-from turnwright_core.errors import project_not_found
+from turnwright_core.errors import TurnwrightError, project_not_found
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import Policy, check_service
 
@@ -56,7 +56,13 @@ class MethodAccess(Struct, frozen=True):
             if not policy.version and not caller.is_trusted:
                 await policy.until(lambda: policy.version > 0, KNOWN_S_MAX)
                 policy.check_known()
-            self.check_right(policy, caller, request)
+            try:
+                self.check_right(policy, caller, request)
+            except TurnwrightError:
+                if caller.is_trusted:
+                    raise
+                await policy.renew()
+                self.check_right(policy, caller, request)
 
     def check_right(self, policy: Policy, caller: Caller, request: object) -> None:
         """The same, once it is known who may do what."""

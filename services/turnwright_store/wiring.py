@@ -33,7 +33,7 @@ from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
 from turnwright_store.app.store_rules import schemes_refresh
 from turnwright_store.app.streams import orphaned_streams
-from turnwright_store.app.watch_policy import follow_policy
+from turnwright_store.app.watch_policy import follow_policy, renew_policy
 from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.domain.store_rules import StoreRules
@@ -81,6 +81,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
             await database.start()
             stack.push_async_callback(database.close)
             store.opened = replace(await _open(database, settings), policy=policy)
+            policy.reads = partial(renew_policy, database, policy)
             policy.replace(await database.read(read_policy))
             following.append(asyncio.create_task(follow_policy(database, policy)))
             maintenance.start([*_chores(store, settings), Chore("check", CHECK_EVERY_S, check)])

@@ -17,7 +17,6 @@ from turnwright_values.types import Right
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
-from turnwright_executor.rpc.grants import HOLDS_S_MAX
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy, bit_of
 from turnwright_kit.peer import Around, Peer, UnaryHandler
@@ -38,10 +37,19 @@ class ProjectReads:
             answer: pb.GetProjectResponse = await forward(request, context)
             return answer
         project = await self._find_project(request.root)
-        if project is None or not self._policy.has(current_caller(), Right.READ, project.name):
+        if project is None or not await self._sees_now(current_caller(), project.name):
             message = f"{request.root!r} is not registered as a project: no task was given in it yet."
             raise fault(Reason.PROJECT_NOT_FOUND, message, project="", root=request.root)
         return pb.GetProjectResponse(project=project)
+
+    async def _sees_now(self, caller: Caller, project: str) -> bool:
+        """Whether a project is open to a caller; before it is not, what holds now is asked for."""
+        if not self._sees(caller, project):
+            await self._policy.renew()
+        return self._sees(caller, project)
+
+    def _sees(self, caller: Caller, project: str) -> bool:
+        return self._policy.has(caller, Right.READ, project)
 
 
 class ProjectCalls(ProjectReads):
@@ -82,15 +90,10 @@ class ProjectCalls(ProjectReads):
         request.root, request.workspace_id = workspace.root, workspace.id
         answer = await self._store.call(self._rows.InitProject, request, caller=caller)
         answer.project.copied_from = workspace.copied_from
-        if not caller.is_root:
-            await self._policy.until(lambda: self._sees(caller, answer.project.name), HOLDS_S_MAX)
-            if not self._sees(caller, answer.project.name):
-                # Somebody else has registered it at the same moment.
-                raise closed_error(root)
+        if not caller.is_root and not await self._sees_now(caller, answer.project.name):
+            # Somebody else has registered it at the same moment.
+            raise closed_error(root)
         return answer
-
-    def _sees(self, caller: Caller, project: str) -> bool:
-        return self._policy.has(caller, Right.READ, project)
 
     async def _check_fit(self, root: str) -> None:
         """Before anything is written there: its marker makes a directory a project."""
@@ -104,7 +107,7 @@ class ProjectCalls(ProjectReads):
     async def _check_root(self, caller: Caller, root: str) -> None:
         """Refuse a directory whose project is another's, and one that is no project and lies in no open folder."""
         project: project_pb2.Project | None = await self._find_project(root)
-        is_own = project is not None and self._sees(caller, project.name)
+        is_own = project is not None and await self._sees_now(caller, project.name)
         if (project and not is_own) or not (is_own or (caller.projects is None and await self._admits(root))):
             raise closed_error(root)
         # The marker that names the project may be a copy.

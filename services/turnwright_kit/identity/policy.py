@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 from weakref import WeakSet
 
@@ -53,6 +53,9 @@ _CALLERS_MAX: Final = 4096
 
 _GIVERS_MAX: Final = 5
 """Subjects that an error names as those who can give a right."""
+
+RENEWED_S_MAX: Final = 5.0
+"""Longest wait of a call that would be refused until it is known what holds now, in seconds."""
 
 _NEVER_MS: Final = 2**62
 
@@ -114,6 +117,9 @@ class Policy:
         self._granted: dict[str, list[Grant]] = {}
         self._known: dict[Hashable, _Rights] = {}
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
+        self.reads: Callable[[], Awaitable[None]] | None = None
+        """Replaces the policy by the one that holds now, if this is another."""
+        self._reading, self._begun, self._done = asyncio.Lock(), 0, 0
 
     @property
     def version(self) -> int:
@@ -141,6 +147,19 @@ class Policy:
                 while not is_so():
                     await changed.wait()
                     changed.clear()
+
+    async def renew(self) -> None:
+        """Decide by what holds at this moment: another service may have changed it, and been told before this one.
+
+        Many that ask at once share a reading. While the store is away the policy stays as it was.
+        """
+        begun = self._begun
+        with contextlib.suppress(TimeoutError, TurnwrightError):
+            async with asyncio.timeout(RENEWED_S_MAX), self._reading:
+                if self.reads and self._done <= begun:
+                    self._begun += 1
+                    await self.reads()
+                    self._done = self._begun
 
     def notifies(self, woken: asyncio.Event) -> None:
         """Set an event at each change, as long as somebody has it."""

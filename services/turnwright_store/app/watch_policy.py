@@ -14,7 +14,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.logs import get_logger
 from turnwright_store.ports import Database, Subscription
-from turnwright_store.sql.grants import policy_scope, read_policy
+from turnwright_store.sql.grants import policy_scope, read_policy, read_policy_version
 
 TRY_AGAIN_S: Final = 1.0
 """Seconds after which the store reads the policy again if it could not."""
@@ -36,19 +36,24 @@ class PolicyWatch(Struct):
 
     database: Database
     subscription: Subscription
-    sent: int = 0
+    sent: int
+    """The version that the watcher has."""
+    has_begun: bool = False
     pause_s: float = 0.0
 
     def heartbeat(self) -> PolicyPart:
         return PolicyPart()
 
     async def read(self, *, is_woken: bool, is_due: bool) -> AsyncIterator[PolicyPart]:  # noqa: ARG002 - as others
-        """The policy, if it is another one than was sent last."""
+        """The policy, if it is another one than was sent last; first of all a heartbeat, if the watcher has it."""
         if not is_woken:
             return
-        now = await self.database.read(read_policy)
-        if now.version == self.sent:
+        is_first, self.has_begun = not self.has_begun, True
+        if await self.database.read(read_policy_version) == self.sent:
+            if is_first:
+                yield self.heartbeat()
             return
+        now = await self.database.read(read_policy)
         self.sent = now.version
         for grants in split_by_weight(now.grants, lambda grant: len(f"{grant}".encode())):
             yield PolicyPart(now.version, grants)
@@ -57,9 +62,15 @@ class PolicyWatch(Struct):
         yield PolicyPart(now.version, is_last=True)
 
 
-async def watch_policy(database: Database) -> PolicyWatch:
+async def watch_policy(database: Database, known_version: int) -> PolicyWatch:
     scope = await database.read(policy_scope)
-    return PolicyWatch(database, database.subscribe((scope,)))
+    return PolicyWatch(database, database.subscribe((scope,)), known_version)
+
+
+async def renew_policy(database: Database, policy: Policy) -> None:
+    """Read the policy, if it is another one than is known."""
+    if await database.read(read_policy_version) != policy.version:
+        policy.replace(await database.read(read_policy))
 
 
 async def follow_policy(database: Database, policy: Policy) -> None:

@@ -28,5 +28,5 @@ class PolicyRpcs(Calls):
         return message
 
     @watch(_part_to_pb)
-    async def WatchPolicy(self, _request: pb.WatchPolicyRequest) -> PolicyWatch:
-        return await watch_policy(self._database)
+    async def WatchPolicy(self, request: pb.WatchPolicyRequest) -> PolicyWatch:
+        return await watch_policy(self._database, request.known_version)

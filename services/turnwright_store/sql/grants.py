@@ -86,9 +86,13 @@ def bump_policy(tx: Transaction) -> int:
     return bump_scope(tx, policy_scope(tx.connection))[0]
 
 
+def read_policy_version(connection: Connection) -> int:
+    return int(connection.execute(_VERSION).scalar_one())
+
+
 def read_policy(connection: Connection) -> PolicySnapshot:
     """The policy as it is."""
-    version = int(connection.execute(_VERSION).scalar_one())
+    version = read_policy_version(connection)
     found = [_grant(row) for row in connection.execute(_ALL)]
     return PolicySnapshot(version, found, frozenset(connection.execute(_REVOKED).scalars()))
 

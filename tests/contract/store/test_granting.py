@@ -2,13 +2,20 @@
 
 import asyncio
 import contextlib
+from functools import partial
 
 import pytest
 import pytest_asyncio
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import access_pb2, grant_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import POSTGRESQL_ONLY, Client, start_store
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_executor.peers.policy import renew_policy
+from turnwright_kit.access import method_access
+from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.policy import Policy, PolicySnapshot
 
 pytestmark = pytest.mark.asyncio
 
@@ -165,3 +172,35 @@ async def test_the_holder_of_the_secret_is_told_to_be_that(client):
     answer = await client.call("GetIdentity")
     assert (answer.principal, answer.kind, answer.proof, answer.root) == ("operator", "person", "secret", True)
     assert access_pb2.RIGHT_ADMIN in answer.deployment_rights
+
+
+async def test_nobody_is_refused_by_what_a_service_has_not_been_told_yet(client, project):
+    """Another executor may have registered the project, a moment ago, for a caller whom a proxy sends here next."""
+    policy, reads = Policy(lambda: 0), []
+    bob, access = Caller("bob", Kind.PERSON, Tier.CLIENT), method_access("/turnwright.runs.v1.RunService/GetRun")
+    asked = run_service_pb2.GetRunRequest(project=project)
+
+    async def read() -> None:
+        reads.append(policy.version)
+        await renew_policy(client.peer, policy)
+
+    policy.reads = read
+    await policy.renew()
+    assert policy.version > 0
+    assert await reason_of(access.check(policy, bob, asked)) is Reason.PROJECT_NOT_FOUND
+    await client.call("SetGrant", project=project, grant=grant("user:bob", VIEWER))
+    await access.check(policy, bob, asked)
+    known, reads[:] = policy.version, []
+    eve = Caller("eve", Kind.PERSON, Tier.CLIENT)
+    refused = await asyncio.gather(*(reason_of(access.check(policy, eve, asked)) for _ in range(50)))
+    # Those that ask while it is read for the first of them share the next reading.
+    assert (set(refused), reads) == ({Reason.PROJECT_NOT_FOUND}, [known, known])
+
+
+async def test_while_the_store_is_away_a_policy_stays_as_it_was():
+    nowhere, policy = Client("127.0.0.1:1"), Policy(lambda: 0)
+    policy.reads = partial(renew_policy, nowhere.peer, policy)
+    policy.replace(PolicySnapshot(7))
+    await policy.renew()
+    assert policy.version == 7
+    await nowhere.close()

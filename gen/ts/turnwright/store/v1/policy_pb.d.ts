@@ -18,6 +18,12 @@ export declare const file_turnwright_store_v1_policy: GenFile;
  * @generated from message turnwright.store.v1.WatchPolicyRequest
  */
 export declare type WatchPolicyRequest = Message<"turnwright.store.v1.WatchPolicyRequest"> & {
+  /**
+   * The version that the caller has; 0 if it has none. If it is that still, a heartbeat comes first, at once.
+   *
+   * @generated from field: uint64 known_version = 1;
+   */
+  knownVersion: bigint;
 };
 
 /**
