@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnwright.types.v1 import access_pb2 as pb
 
 from turnwright_core.errors import TurnwrightError, project_not_found
-from turnwright_kit.identity.caller import Caller
+from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_kit.identity.policy import Policy, check_service
 
 _WITHOUT_GRANT: Final = (pb.RIGHT_IDENTITY, pb.RIGHT_SERVICE)
@@ -50,6 +50,8 @@ class MethodAccess(Struct, frozen=True):
         """Raises PROJECT_NOT_FOUND for a project in which the caller has no right at all, else RIGHT_MISSING."""
         if caller.is_root:
             return
+        if caller.is_answered_for:
+            caller = Caller(caller.by, Kind.SERVICE, caller.tier)
         if self.right == pb.RIGHT_SERVICE:
             check_service(caller, self.name)
         elif self.right != pb.RIGHT_IDENTITY:

@@ -243,7 +243,7 @@ class _Guarded(grpc.GenericRpcHandler):
             return grpc.stream_stream_rpc_method_handler(stream, **codecs)
         return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), **codecs)
 
-    def _admitted(self, context: Any, metadata: Metadata) -> str:
+    def _admitted(self, context: Any, metadata: Metadata, access: MethodAccess | None) -> str:
         """The name of the caller, who is known since the handler was looked up, but within one process."""
         if isinstance(context, LocalContext):
             caller = context.caller or self._caller_of(metadata)
@@ -251,6 +251,9 @@ class _Guarded(grpc.GenericRpcHandler):
             caller = current_caller()
             if not caller.by:
                 caller = structs.replace(caller, peer=context.peer())
+        # A service of an earlier release does not say what it was called by.
+        if access and not (caller.by and caller.method):
+            caller = structs.replace(caller, method=access.name, right=access.right)
         if caller.by:
             bind(by=caller.by)
         enter_caller(caller)
@@ -280,7 +283,7 @@ class _Guarded(grpc.GenericRpcHandler):
         async def call(request: object, context: Context) -> object:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
-                guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                guarded.admitted("" if opened else self._admitted(context, metadata, access), _checked(request))
                 if access:
                     await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=False)
@@ -303,7 +306,7 @@ class _Guarded(grpc.GenericRpcHandler):
         async def call(requests: AsyncIterator[object], context: Context) -> object:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
-                guarded.admitted(self._admitted(context, metadata), None)
+                guarded.admitted(self._admitted(context, metadata, access), None)
                 counted = await self._counted(context, opened=False, is_stream=True)
                 first = _checked(await anext(aiter(requests), None))
                 if first is None:
@@ -324,7 +327,7 @@ class _Guarded(grpc.GenericRpcHandler):
         async def call(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
-                guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                guarded.admitted("" if opened else self._admitted(context, metadata, access), _checked(request))
                 if access:
                     await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=True)

@@ -70,6 +70,8 @@ class Transaction(Struct):
     """Commit deltas for followers, by scope (app.commit_delta)."""
     detail: dict[str, object] = field(default_factory=dict)
     """What the audit is told of the request, beside what every row has (app.audit)."""
+    is_change: bool = True
+    """Whether this request changes something; one that does not leaves no row of the audit."""
     _now_ms: int | None = None
 
     @property

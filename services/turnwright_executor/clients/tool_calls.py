@@ -60,6 +60,7 @@ from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import is_ours, record_from_entry
 from turnwright_grammar.reply import Command
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.scope import bind, detached
 
 CALL_BYTES_MAX: Final = 512 * 1024
@@ -94,12 +95,12 @@ class ClientCommand(Struct, frozen=True):
 
     address: RunAddress
     command: Command
-    principal: str
+    caller: Caller
     request_id: str = ""
 
     def record_folder(self) -> str:
         """The folder of its record: the same for the same request id of the same caller."""
-        key = f"{self.principal}\n{self.request_id}" if self.request_id else secrets.token_hex(16)
+        key = f"{self.caller.name}\n{self.request_id}" if self.request_id else secrets.token_hex(16)
         return f"log://call_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
     def digest(self) -> str:
@@ -295,9 +296,13 @@ class ToolCalls:
             await asyncio.sleep(LOOK_S)
 
     async def _put(self, call: ClientCommand, write: EntryWrite, revision: int) -> int:
-        """Compare-and-set: write a record if it has this revision (0: none exists). Raises REVISION_CONFLICT."""
+        """Compare-and-set: write a record if it has this revision (0: none exists). Raises REVISION_CONFLICT.
+
+        A new one is written in the caller's name, and so leaves the row of the audit.
+        """
         write = replace(write, expected_revision=revision)
-        ack = await self._ledger.write(call.address, None, [write], full=True)
+        caller = None if revision else call.caller.answered_for()
+        ack = await self._ledger.write(call.address, None, [write], full=True, caller=caller)
         return ack.revisions[0] or revision
 
     async def _recorded(
@@ -309,7 +314,7 @@ class ToolCalls:
         """
         targets = {one.name: one.target for one in self._hooks.tool_descriptors}
         at, offered = events.at(turn), tuple(self._tools)
-        gate = RecordingGate(self._hooks, self._tools, at, Mode.ACT, offered, targets, call.principal)
+        gate = RecordingGate(self._hooks, self._tools, at, Mode.ACT, offered, targets, call.caller.name)
         recording = await gate.filtered(call.command, 0)
         command = recording.command
         tool = self._tools.get(command.name)
@@ -319,7 +324,9 @@ class ToolCalls:
             recording = recording.refused(INVALID, problem)
         target = target_of(command, targets)
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
-        record = new_record(gate, recording, path, target, call=ClientCall(call.principal, call.digest(), self._owner))
+        record = new_record(
+            gate, recording, path, target, call=ClientCall(call.caller.name, call.digest(), self._owner)
+        )
         revision = await self._put(call, new_record_write(record), 0)
         # Other commands have other paths, so writes do not collide; the first one written counts.
         first = await self._first(call, folder)

@@ -34,6 +34,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.peers.schemes import KnownSchemes
 from turnwright_executor.ports.packets import Packet
+from turnwright_kit.identity.caller import Caller
 from turnwright_kit.peer import Peer
 
 BUSY_BACKOFF: Final = Backoff(0.05, 1.0)
@@ -59,17 +60,20 @@ class StoreWrites:
         """The same for calls that take values (turnwright_core.owner_calls)."""
 
     async def _call(
-        self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse],
+        request: StoreRequest,
+        caller: Caller | None = None,
     ) -> StoreResponse:
         """Call the store, with retries if it is overloaded: it has done nothing then, and no result is lost."""
         for retry in range(1, BUSY_RETRIES_MAX + 1):
             try:
-                return await self._peer.call(method, request)
+                return await self._peer.call(method, request, caller=caller)
             except TurnwrightError as error:
                 if error.reason is not Reason.QUEUE_FULL:
                     raise
             await asyncio.sleep(BUSY_BACKOFF.pause_s(retry))
-        return await self._peer.call(method, request)
+        return await self._peer.call(method, request, caller=caller)
 
     async def _in_parts(
         self,
@@ -78,6 +82,7 @@ class StoreWrites:
         writes: Sequence[EntryWrite],
         durability: Durability = Durability.NORMAL,
         with_writes: Callable[[Any, Sequence[EntryWrite]], Any] = lambda request, last: replace(request, writes=last),
+        caller: Caller | None = None,
     ) -> tuple[Any, tuple[str, ...]]:
         """The answer to the request with these writes, and the paths of those that were written before it.
 
@@ -95,7 +100,7 @@ class StoreWrites:
                     writes = writes[len(part) :]
                     # What was written before, its answer does not tell.
                     request = replace(request, view_filter=ViewFilter.UNSPECIFIED)
-                return await self._call(method, with_writes(request, writes)), paths
+                return await self._call(method, with_writes(request, writes), caller), paths
             except TurnwrightError as error:
                 if request.epoch is None or not self._lowers_limit(error):
                     raise
@@ -133,6 +138,7 @@ class StoreWrites:
         full: bool = False,
         run_status: int = 0,
         view_filter: ViewFilter = ViewFilter.UNSPECIFIED,
+        caller: Caller | None = None,
     ) -> WriteEntriesResponse:
         durability = Durability.FULL if full else Durability.NORMAL
         request = WriteEntriesRequest(
@@ -144,7 +150,7 @@ class StoreWrites:
             view_filter=view_filter,
         )
         done: WriteEntriesResponse
-        done, before = await self._in_parts(self._by_value.WriteEntries, request, writes, durability)
+        done, before = await self._in_parts(self._by_value.WriteEntries, request, writes, durability, caller=caller)
         return replace(done, paths=(*before, *done.paths))
 
     async def write_packet(

@@ -91,8 +91,9 @@ class Ledger(Protocol):
         full: bool = False,
         run_status: int = 0,
         view_filter: ViewFilter = ViewFilter.UNSPECIFIED,
+        caller: Caller | None = None,
     ) -> WriteEntriesResponse:
-        """Write entries. With `full` they survive a loss of power.
+        """Write entries, for a caller if there is one. With `full` they survive a loss of power.
 
         Without an `epoch` it is a write from outside of loops: unfenced, not allowed on records of an open turn, and
         atomic. `view_filter` asks what the write changes in the view.

@@ -40,5 +40,5 @@ class ExecutorControlRpcs(Forwarding):
             projects = ProjectServiceStub(self.store.channel)
             await self.store.call(projects.SetFileConstraints, wanted, caller=caller)
         address = RunAddress(request.project, request.run)
-        call = ClientCommand(address, command, caller.name, request.request_id)
+        call = ClientCommand(address, command, caller, request.request_id)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from turnwright_values.types import Tier
 
 OPERATOR: Final = "operator"
@@ -71,8 +71,14 @@ class Caller(Struct, frozen=True):
     """The projects that its token is limited to; None: it is not limited."""
     peer: str = ""
     """The address that the first call came from."""
+    method: str = ""
+    """Name of the rpc that it called first; empty: none of the contract."""
+    right: int = 0
+    """The right that this rpc needs."""
     by: str = ""
     """The service that acts for this caller; empty: it calls itself."""
+    is_answered_for: bool = False
+    """Whether that service has decided itself what the caller may do, and does what its own rights allow."""
 
     @property
     def is_root(self) -> bool:
@@ -92,6 +98,10 @@ class Caller(Struct, frozen=True):
     @property
     def highest_tier(self) -> Tier:
         return Tier.SYSTEM if self.is_root else TIERS[self.kind]
+
+    def answered_for(self) -> Caller:
+        """This caller, for whom a service does what it has found to be allowed."""
+        return structs.replace(self, tier=Tier.SYSTEM, is_answered_for=True)
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -41,25 +41,29 @@ _DAY_MS: Final = 24 * 3600 * 1000
 class AuditedCall(Struct, frozen=True):
     """What is known of a call that changes something, before it does."""
 
-    method: str
-    right: access_pb2.Right.ValueType
     project: str
     """Name of its project; empty: it names none."""
     run: str
     request_id: str
 
 
-def audited_call(method: str, right: access_pb2.Right.ValueType, request: Any, caller: Caller) -> AuditedCall | None:
+def audited_call(request: Any, caller: Caller) -> AuditedCall | None:
     """The call as its row names it, of a message or its value; None for one that leaves none."""
-    if caller.kind is Kind.SERVICE or right == access_pb2.RIGHT_SERVICE or (caller.is_trusted and is_owners(request)):
+    is_services = caller.kind is Kind.SERVICE or caller.right == access_pb2.RIGHT_SERVICE
+    if is_services or (caller.is_trusted and is_owners(request)):
         return None
     project, run = (getattr(request, name, "") for name in ("project", "run"))
     request_id = getattr(request, "request_id", "") or getattr(request, "command_id", "")
-    return AuditedCall(method, right, project, run, request_id)
+    return AuditedCall(project, run, request_id)
 
 
 def record(tx: Transaction, caller: Caller, call: AuditedCall, answer: Any) -> None:
-    """Write the row of a call that has done its work. What it made is named as its answer names it."""
+    """Write the row of a call that has done its work, by the rpc that somebody called first.
+
+    What it made is named as its answer names it.
+    """
+    if not tx.is_change:
+        return
     project = call.project or _name_in(answer, "project", "name")
     run = call.run or _name_in(answer, "run", "run")
     row = AuditRow(
@@ -70,9 +74,9 @@ def record(tx: Transaction, caller: Caller, call: AuditedCall, answer: Any) -> N
         token_id=caller.token,
         by=caller.by,
         peer=caller.peer,
-        method=call.method,
+        method=caller.method,
         run=run,
-        right=call.right,
+        right=caller.right,
         request_id=call.request_id,
         detail=_detail(tx),
     )

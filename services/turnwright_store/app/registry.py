@@ -58,7 +58,10 @@ def init_project(tx: Transaction, root: str, workspace_id: str, name: str, owner
     before = found.project if found else Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms)
     project = replace(before, root=root, **changes)
     if found:
-        registry.change_project(tx.connection, found.id, project)
+        # Who opens a project says what is known of it.
+        tx.is_change = project != before
+        if tx.is_change:
+            registry.change_project(tx.connection, found.id, project)
     else:
         project_id = registry.add_project(tx.connection, add_scope(tx, f"project:{workspace_id}"), project)
         if owner:

@@ -7,16 +7,14 @@ the handler of the function that does the work, which gives the fields of the an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from sqlalchemy import Connection
-from turnwright.store.v1 import store_service_pb2
-from turnwright.types.v1 import access_pb2
 from turnwright_values.store import Durability
 from turnwright_values.types import Cursor, Tier
 
@@ -24,8 +22,6 @@ from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb
-from turnwright_core.wire.resources import RESOURCES
-from turnwright_kit.access import access_of
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
@@ -119,7 +115,7 @@ class Calls:
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
-        change = audited(request, method, caller, work)
+        change = audited(request, caller, work)
         id_field = "request_id" if hasattr(request, "request_id") else "command_id"
         if not (request_id := getattr(request, id_field, "")):
             return await self._database.write(change, durability, locks)
@@ -133,16 +129,9 @@ class Calls:
         )
 
 
-@cache
-def _rights() -> Mapping[str, access_pb2.Right.ValueType]:
-    """The right that each rpc of the store needs, by its name."""
-    services = [store_service_pb2.DESCRIPTOR.services_by_name["StoreService"], *(one.service for one in RESOURCES)]
-    return {method.name: access_of(method).right for service in services for method in service.methods}
-
-
-def audited(request: Any, method: str, caller: Caller, work: Callable[[Transaction, Caller], R]) -> Work[R]:
+def audited(request: Any, caller: Caller, work: Callable[[Transaction, Caller], R]) -> Work[R]:
     """The work of an rpc that changes something, with its row of the audit in the same transaction."""
-    call = audited_call(method, _rights()[method], request, caller)
+    call = audited_call(request, caller)
     if call is None:
         return lambda tx: work(tx, caller)
 

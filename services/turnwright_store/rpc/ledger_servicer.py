@@ -145,7 +145,7 @@ class LedgerRpcs(Calls):
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
-            work = audited(call, "WriteEntries", caller, lambda tx, by: write_entries(tx, rules, by, call))
+            work = audited(call, caller, lambda tx, by: write_entries(tx, rules, by, call))
             return await self._database.write(work, durability, locks)
         answer = await self._once(
             WRITE_ENTRIES.request_to_pb(call),

@@ -89,6 +89,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 
     @mutation(locks=alias_locks)
     def ForkRun(self, request: pb.ForkRunRequest, tx: Transaction, caller: Caller) -> Fields:
+        tx.detail["new_run"] = request.new_run
         child = forks.fork_run(tx, self._rules, caller, address_of(request), request.new_run, request.turn)
         return {"run": _show(tx, child)}
 

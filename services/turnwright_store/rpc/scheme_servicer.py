@@ -32,7 +32,7 @@ class SchemeServicer(Calls, scheme_service_pb2_grpc.SchemeServiceServicer):
         def work(tx: Transaction, caller: Caller) -> list[Scheme]:
             return store_rules.set_scheme(tx, self._rules, caller, scheme)
 
-        change = audited(request, "SetScheme", caller, work)
+        change = audited(request, caller, work)
         schemes = await self._database.write(change, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.update(schemes)
         return pb.SetSchemeResponse(scheme=scheme_to_pb(scheme))

@@ -1,7 +1,7 @@
 """A tool that crashes while its command is dispatched. Rows RU134, RU153, RU157."""
 
 import pytest
-from turnwright_values.types import Loop, LoopSettings, Mode, State
+from turnwright_values.types import Loop, LoopSettings, Mode, State, Tier
 
 from log_lines import logged
 from turnwright_core.runs import RUNNING
@@ -23,10 +23,13 @@ from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hub import Predicate, RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar.reply import Command
+from turnwright_kit.identity.caller import Caller, Kind
 
 from .bench import TOOLS, TURN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ALICE = Caller("alice", Kind.PERSON, Tier.CLIENT)
 
 
 class Crashing:
@@ -99,7 +102,7 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
     hubs = Hubs("o", ledger, ExecutorSettings())
     calls = ToolCalls(ledger, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
     with logged("info") as lines:
-        record = await calls.call(ClientCommand(address, Command("think", body="Hm."), "alice", "1"))
+        record = await calls.call(ClientCommand(address, Command("think", body="Hm."), ALICE, "1"))
     await hubs.close()
 
     assert (record.state, record.outcome) == (State.FAILED, "crash:500")

@@ -187,20 +187,20 @@ type AuditRow struct {
 	By string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
 	// Address that the call came from, as the service saw it that was called first.
 	Peer string `protobuf:"bytes,7,opt,name=peer,proto3" json:"peer,omitempty"`
-	// Name of the rpc that was called.
+	// Name of the rpc that was called first: through an executor, that of the client. One call may be several rows.
 	Method string `protobuf:"bytes,8,opt,name=method,proto3" json:"method,omitempty"`
 	// Name of the project; empty: it is about none.
 	Project string `protobuf:"bytes,9,opt,name=project,proto3" json:"project,omitempty"`
 	// Alias that the run had; empty: it is about none, or the caller may not read the project.
 	Run string `protobuf:"bytes,10,opt,name=run,proto3" json:"run,omitempty"`
-	// The right that the rpc needs.
+	// The right that this rpc needs.
 	Right v1.Right `protobuf:"varint,11,opt,name=right,proto3,enum=turnwright.types.v1.Right" json:"right,omitempty"`
 	// Why it was refused. Unspecified: it was not, and has changed what it was to change.
 	Refusal v1.ErrorReason `protobuf:"varint,12,opt,name=refusal,proto3,enum=turnwright.types.v1.ErrorReason" json:"refusal,omitempty"`
 	// Its idempotency key; empty: none.
 	RequestId string `protobuf:"bytes,13,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What else is known, a JSON object of at most 16384 bytes, empty for nothing and for callers who may not read the project:
-	// `path`, `decision` and `edited` of a decision, `command` of a session, `before` and `after` of a quota. Never a body, a
+	// `path`, `decision` and `edited` of a decision, `command` of a session, `new_run` of a fork, `before` and `after` of a quota. Never a body, a
 	// prompt or a line for a shell.
 	DetailJson string `protobuf:"bytes,14,opt,name=detail_json,json=detailJson,proto3" json:"detail_json,omitempty"`
 	// How many calls it stands for: 1, or how often such a call was refused.

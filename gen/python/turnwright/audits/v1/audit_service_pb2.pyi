@@ -126,20 +126,20 @@ class AuditRow(_message.Message):
     peer: _builtins.str
     """Address that the call came from, as the service saw it that was called first."""
     method: _builtins.str
-    """Name of the rpc that was called."""
+    """Name of the rpc that was called first: through an executor, that of the client. One call may be several rows."""
     project: _builtins.str
     """Name of the project; empty: it is about none."""
     run: _builtins.str
     """Alias that the run had; empty: it is about none, or the caller may not read the project."""
     right: _access_pb2.Right.ValueType
-    """The right that the rpc needs."""
+    """The right that this rpc needs."""
     refusal: _error_pb2.ErrorReason.ValueType
     """Why it was refused. Unspecified: it was not, and has changed what it was to change."""
     request_id: _builtins.str
     """Its idempotency key; empty: none."""
     detail_json: _builtins.str
     """What else is known, a JSON object of at most 16384 bytes, empty for nothing and for callers who may not read the project:
-    `path`, `decision` and `edited` of a decision, `command` of a session, `before` and `after` of a quota. Never a body, a
+    `path`, `decision` and `edited` of a decision, `command` of a session, `new_run` of a fork, `before` and `after` of a quota. Never a body, a
     prompt or a line for a shell.
     """
     count: _builtins.int

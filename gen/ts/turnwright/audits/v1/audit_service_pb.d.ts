@@ -146,7 +146,7 @@ export declare type AuditRow = Message<"turnwright.audits.v1.AuditRow"> & {
   peer: string;
 
   /**
-   * Name of the rpc that was called.
+   * Name of the rpc that was called first: through an executor, that of the client. One call may be several rows.
    *
    * @generated from field: string method = 8;
    */
@@ -167,7 +167,7 @@ export declare type AuditRow = Message<"turnwright.audits.v1.AuditRow"> & {
   run: string;
 
   /**
-   * The right that the rpc needs.
+   * The right that this rpc needs.
    *
    * @generated from field: turnwright.types.v1.Right right = 11;
    */
@@ -189,7 +189,7 @@ export declare type AuditRow = Message<"turnwright.audits.v1.AuditRow"> & {
 
   /**
    * What else is known, a JSON object of at most 16384 bytes, empty for nothing and for callers who may not read the project:
-   * `path`, `decision` and `edited` of a decision, `command` of a session, `before` and `after` of a quota. Never a body, a
+   * `path`, `decision` and `edited` of a decision, `command` of a session, `new_run` of a fork, `before` and `after` of a quota. Never a body, a
    * prompt or a line for a shell.
    *
    * @generated from field: string detail_json = 14;
