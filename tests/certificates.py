@@ -39,8 +39,13 @@ class Authority:
         builder = _builder(self.name, self.name, self.key, 1).add_extension(limits, critical=True)
         self.file.write_bytes(self._signed(builder.add_extension(_SIGNS_CERTIFICATES, critical=True)))
 
-    def issue(self, folder: Path, *, days: int = 1, names: bool = True, common: str = "turnwright") -> Path:
-        """Write cert.pem and key.pem for 127.0.0.1 into the folder, each at once; returns the folder."""
+    def issue(
+        self, folder: Path, *uris: str, days: int = 1, names: bool = True, common: str = "turnwright", more: str = ""
+    ) -> Path:
+        """Write cert.pem and key.pem for 127.0.0.1 into the folder, each at once; returns the folder.
+
+        The certificate has these URIs, and `more` as a further DNS name.
+        """
         folder.mkdir(exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common), self.name, key, days)
@@ -49,6 +54,8 @@ class Authority:
                 x509.DNSName("localhost"),
                 x509.DNSName("executor"),
                 x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                *(x509.UniformResourceIdentifier(uri) for uri in uris),
+                *([x509.DNSName(more)] if more else []),
             ]
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         _replace(folder / "key.pem", _pem(key), 0o600)

@@ -3,8 +3,8 @@
 Handlers are wrapped once, when they are registered: a gRPC interceptor would build a wrapper for each call, which costs
 a fifth of a small one.
 
-Unknown callers are refused before their message is read: a handler is looked up by the metadata alone, and a stream
-handler reads only what it asks for. So what strangers send stays in the flow-control window of their connection.
+Unknown callers are refused before their message is read: a handler is looked up by the metadata alone, and where the
+connection says who calls, which no look-up knows, a stream handler asks it first (kit/unread_calls).
 Calls of clients are counted on them (kit/caller_ledger), and those beyond the limits are refused in the same way.
 Source: architecture 10, 14.
 """
@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -29,7 +29,6 @@ from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
 from turnwright_kit.access import MethodAccess, check_declared, method_access
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
-from turnwright_kit.errors import abort
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_kit.identity.caller import Caller, current_caller, enter_caller
 from turnwright_kit.identity.gate import CallerGate, revoked_error
@@ -38,6 +37,7 @@ from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
 from turnwright_kit.scope import Metadata, bind
+from turnwright_kit.unread_calls import PROBES_MAX, Context, Handler, admitting, checked, probing, refusing
 
 # Numbers of enums that this release does not know, in requests.
 #
@@ -102,26 +102,8 @@ def _has_enums(kind: Descriptor, above: frozenset[str]) -> bool:
     )
 
 
-if TYPE_CHECKING:  # generic in the stubs only
-    Handler = grpc.RpcMethodHandler[Any, Any]
-    Context = grpc.aio.ServicerContext[object, object]
-else:
-    Handler = grpc.RpcMethodHandler
-    Context = grpc.aio.ServicerContext
-
-
 OURS: Final = "turnwright."
 """What the names of the contract's services begin with: others are of the libraries, health and reflection."""
-
-PROBES_MAX: Final = 2
-"""Messages of unauthenticated callers that a service reads at a time."""
-
-PROBE_S: Final = 5.0
-"""Seconds that an unauthenticated caller has to send its message, including the wait for its turn."""
-
-PROBE_BYTES_MAX: Final = 1024
-"""Maximum length of a message without authentication, in bytes."""
-
 
 SERIALIZED_MAX: Final = 64
 """Messages of a stream method that are kept in their serialized form: callers that follow the same are not all at the
@@ -213,17 +195,30 @@ class _Guarded(grpc.GenericRpcHandler):
         return found if metadata is None else self._handler_for(found, method, metadata)
 
     def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
+        if self._gate.is_by_connection(metadata) and not is_open(method):
+            return admitting(found, lambda context: self._connected(found, method, context, metadata))
         try:
             caller = self._caller_of(metadata)
         except TurnwrightError as error:
-            return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
+            return probing(found, self._probes) if is_open(method) else refusing(error, method, self._calls)
         # The handler runs in the task in which it is looked up.
+        return self._counting(found, method, caller)
+
+    def _connected(self, found: Handler, method: str, context: Any, metadata: Metadata) -> Handler:
+        """The handler for a caller whom the connection names."""
+        try:
+            caller = self._caller_of(metadata, context.auth_context())
+        except TurnwrightError as error:
+            return refusing(error, method, self._calls)
+        return self._counting(found, method, caller)
+
+    def _counting(self, found: Handler, method: str, caller: Caller) -> Handler:
         enter_caller(caller)
         try:
             if caller.is_counted:
                 self._ledger.check(caller.name, is_stream=not found.unary_unary)
         except TurnwrightError as error:
-            return _refusal(error, method, self._calls, caller.name)
+            return refusing(error, method, self._calls, caller.name)
         return found
 
     def _guarded(self, handler: Handler, method: str) -> Handler:
@@ -259,9 +254,9 @@ class _Guarded(grpc.GenericRpcHandler):
         enter_caller(caller)
         return caller.name
 
-    def _caller_of(self, metadata: Metadata) -> Caller:
+    def _caller_of(self, metadata: Metadata, connection: Mapping[str, Sequence[bytes]] | None = None) -> Caller:
         self._gate.revoked = self._policy.revoked_token_ids
-        return self._gate.caller(metadata)
+        return self._gate.caller(metadata, connection)
 
     async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.
@@ -283,7 +278,7 @@ class _Guarded(grpc.GenericRpcHandler):
         async def call(request: object, context: Context) -> object:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
-                guarded.admitted("" if opened else self._admitted(context, metadata, access), _checked(request))
+                guarded.admitted("" if opened else self._admitted(context, metadata, access), checked(request))
                 if access:
                     await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=False)
@@ -308,7 +303,7 @@ class _Guarded(grpc.GenericRpcHandler):
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
                 guarded.admitted(self._admitted(context, metadata, access), None)
                 counted = await self._counted(context, opened=False, is_stream=True)
-                first = _checked(await anext(aiter(requests), None))
+                first = checked(await anext(aiter(requests), None))
                 if first is None:
                     raise invalid("message", "The call has sent no message: send at least one.")
                 guarded.admitted("", first)
@@ -327,7 +322,7 @@ class _Guarded(grpc.GenericRpcHandler):
         async def call(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
-                guarded.admitted("" if opened else self._admitted(context, metadata, access), _checked(request))
+                guarded.admitted("" if opened else self._admitted(context, metadata, access), checked(request))
                 if access:
                     await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=True)
@@ -392,18 +387,11 @@ def _reader(deserialize: Any) -> Callable[[bytes], Any]:
     return read
 
 
-def _checked(request: object) -> object:
-    """A request. Raises what reading it has come to."""
-    if isinstance(request, TurnwrightError):
-        raise request
-    return request
-
-
 async def _following(first: object, requests: AsyncIterator[object]) -> AsyncIterator[object]:
     """The messages of a stream whose first one was read."""
     yield first
     async for request in requests:
-        yield _checked(request)
+        yield checked(request)
 
 
 class _Serializer:
@@ -426,44 +414,3 @@ class _Serializer:
         if len(data) <= SERIALIZED_BYTES_MAX:
             self._latest[id(message)] = (message, data)
         return data
-
-
-def _refusal(error: TurnwrightError, method: str, calls: CallsInProgress, principal: str = "") -> Handler:
-    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
-        async with GuardedCall(calls, method, context, (), is_stream=False) as guarded:
-            guarded.admitted(principal, None)
-            raise error
-
-    return grpc.stream_stream_rpc_method_handler(call)
-
-
-def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
-    """A handler for unauthenticated callers of open methods: one short message, sent at once, few at a time."""
-
-    async def read(context: Context) -> object:
-        try:
-            async with asyncio.timeout(PROBE_S), places:
-                # Not with the iterator, which would keep the message until it is garbage collected.
-                sent: object = await context.read()
-                data: bytes = sent if isinstance(sent, bytes) else b""
-                del sent
-        except TimeoutError:
-            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
-        if (size := len(data)) > PROBE_BYTES_MAX:
-            del data
-            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
-            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
-                        unit="bytes")  # fmt: skip
-        return _checked(handler.request_deserializer(data))
-
-    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
-        try:
-            request = await read(context)
-        except TurnwrightError as error:
-            await abort(context, error)
-        if handler.unary_unary:
-            await context.write(await handler.unary_unary(request, context))
-        else:
-            await handler.unary_stream(request, context)
-
-    return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)

@@ -27,6 +27,7 @@ from turnwright_kit.guarded_call import CallsInProgress
 from turnwright_kit.health import Health
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.identity_file import IdentitySettings
+from turnwright_kit.identity.peers import Peers
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.logs import get_logger
 from turnwright_kit.pages import report_readiness
@@ -277,6 +278,7 @@ class RunningServer:
         """Start the service, then listen. Raises OSError if the address cannot be bound, UndeclaredAccessError."""
         settings = self.service.settings
         identities = settings.identities() if settings else IdentitySettings()
+        peers = Peers(identities) if identities.peer else None
         await self.service.start()
         if identities.issuer:
             from turnwright_kit.identity.issuers import Issuers  # noqa: PLC0415 - loads an HTTP client
@@ -288,7 +290,7 @@ class RunningServer:
         accepted = settings.secrets_accepted if settings else ()
         keys = settings.token_keys if settings else ()
         secrets = (self._secret, *accepted)
-        gate = CallerGate(self.service.name, secrets, self.service.floor, keys, self._issuers)
+        gate = CallerGate(self.service.name, secrets, self.service.floor, keys, self._issuers, peers)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.policy

@@ -168,13 +168,15 @@ class Settings:
     )
     peer_tokens: str = setting(
         "Tokens with which this service calls others, such as `store=TOKEN,provider=TOKEN`, made by `turnwright token "
-        "create --kind service`. Empty: it makes them from the secret.",
+        "create --kind service`; `store=certificate`: none, its certificate says who it is. Empty: it makes them from "
+        "the secret.",
         "",
         repr=False,
         check=_checked_peer_tokens,
     )
     identity: str = setting(
-        "File with the issuers whose tokens count. Empty: `identity.toml` in the home, if there is one.",
+        "File with the issuers whose tokens count, and the certificates that name callers. Empty: `identity.toml` in "
+        "the home, if there is one.",
         "",
     )
     listen: str = setting("Address that this service listens on. Empty: the service's default port on loopback.", "")
@@ -316,9 +318,12 @@ class Settings:
         """What `identity.toml` says. Raises SettingsError."""
         file = Path(self.identity).expanduser() if self.identity else self.home / "identity.toml"
         try:
-            return read_identity_file(file, is_needed=bool(self.identity))
+            found = read_identity_file(file, is_needed=bool(self.identity))
         except ValueError as error:
             raise SettingsError(f"{error}.") from None
+        if found.peer and not self.tls_mutual:
+            raise SettingsError(f"{file} names peers by their certificates: set TURNWRIGHT_TLS_MUTUAL to ask for them.")
+        return found
 
     @property
     def secrets_accepted(self) -> tuple[str, ...]:

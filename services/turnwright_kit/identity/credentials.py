@@ -1,8 +1,8 @@
-"""What the calls of a process say of who makes them: a client sends its token, a service a token of its own.
+"""What the calls of a process say of who makes them: a client sends its token, a service one of its own, if any.
 
-A service makes its tokens from the secret, for each service that it calls, and anew long before they end. It sends the
-secret itself only for its holder: nothing less proves that to another process. Within one process nothing is sent; the
-channel hands the caller over.
+A service makes its tokens from the secret, for each service that it calls, and anew long before they end; or it sends
+none, where its certificate says who it is. It sends the secret itself only for its holder: nothing less proves that to
+another process. Within one process nothing is sent; the channel hands the caller over.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from turnwright_values.types import Tier
 
 from turnwright_kit.identity.caller import Caller, Kind, Proof
 from turnwright_kit.identity.for_whom import header_of
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_kit.identity.headers import AUTHORIZATION, call_metadata
 from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
 from turnwright_kit.scope import TextMetadata
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+CERTIFICATE: Final = "certificate"
+"""In place of a token: the service is known by the certificate of its connection, and sends none."""
 
 NAMED_MAX: Final = 4096
 """Callers whose header is remembered."""
@@ -34,7 +37,9 @@ class Credentials:
 
         A tier lowers that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
         """
-        self._sent = call_metadata(given or token, tier)
+        self._sent: TextMetadata = call_metadata(given or token, tier)
+        if given == CERTIFICATE:
+            self._sent = self._sent[1:]
         self._secret, self._audience, self._tier, self._service = token, audience, tier, service
         self._is_given = bool(given)
         self._renewed_s = 0.0
@@ -50,8 +55,9 @@ class Credentials:
             return self._sent
         found = self._headers.get(caller)
         if found is None:
-            sender = call_metadata(self._secret) if caller.is_root and not self._is_given else self._sent[:1]
-            found = _remember(self._headers, caller, (*sender, header_of(caller)))
+            sender = call_metadata(self._secret) if caller.is_root and not self._is_given else self._sent
+            tokens = (header for header in sender if header[0] == AUTHORIZATION)
+            found = _remember(self._headers, caller, (*tokens, header_of(caller)))
         return found
 
     def _renew(self) -> None:

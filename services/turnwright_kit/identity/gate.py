@@ -1,7 +1,9 @@
 """The gate: makes the caller of each call from the headers that it sends, and remembers whom it has verified.
 
-Nothing else reads a token. What counts is the first that fits: the deployment's secret, a token of our own, and one of
-a configured issuer. A token that is wrong is refused: nothing else that the call has makes up for it.
+Nothing else reads a token. What counts is the first that fits: the deployment's secret, a token of our own, one of a
+configured issuer, and for calls without a token the certificate of their connection. A token is what this call says; a
+certificate is what all calls of a connection have in common. So a token that is wrong is refused: nothing else makes up
+for it.
 Source: architecture 10, ADR 65.
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
@@ -18,8 +20,9 @@ from turnwright_values.types import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof
 from turnwright_kit.identity.for_whom import FOR, caller_for
-from turnwright_kit.identity.headers import AUTHORIZATION, TIER
+from turnwright_kit.identity.headers import AUTHORIZATION, FORWARDED, TIER
 from turnwright_kit.identity.own_tokens import LEEWAY_S, OwnTokens, TokenKey, is_own
+from turnwright_kit.identity.peers import URIS, Peers
 from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
 from turnwright_kit.scope import Metadata
 
@@ -64,6 +67,7 @@ class CallerGate:
         floor: Tier = Tier.CLIENT,
         keys: Iterable[TokenKey] = (),
         issuers: Issuers | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """Take calls to a service, its tokens' audience; callers below the floor are refused.
 
@@ -72,20 +76,33 @@ class CallerGate:
         self._secrets = tuple(secret.encode() for secret in secrets)
         self._own = OwnTokens(audience, (*(TokenKey.of(secret, audience) for secret in secrets), *keys))
         self._issuers = issuers
+        self._peers = peers
         self._floor = floor
         self._known: dict[tuple[object, ...], _Known] = {}
         self.revoked: frozenset[str] = frozenset()
         """Ids of the tokens that are refused though they are valid."""
 
-    def caller(self, metadata: Metadata) -> Caller:
-        """The caller that the headers of a call name. Raises UNAUTHENTICATED, TIER_FORBIDDEN, and others."""
+    def is_by_connection(self, metadata: Metadata) -> bool:
+        """Whether the connection says who makes a call: it has no token, and certificates count here."""
+        return self._peers is not None and not any(key == AUTHORIZATION for key, _ in metadata)
+
+    def caller(self, metadata: Metadata, connection: Mapping[str, Sequence[bytes]] | None = None) -> Caller:
+        """The caller that the headers of a call name. Raises UNAUTHENTICATED, TIER_FORBIDDEN, and others.
+
+        `connection` is what gRPC says of it, for a call that it says the caller of.
+        """
         headers = dict(metadata)
         if len(headers) < len(metadata):
             _check_single(metadata)
-        sent = headers.get(AUTHORIZATION), headers.get(TIER), headers.get(FOR)
+        sent: tuple[object, ...] = headers.get(AUTHORIZATION), headers.get(TIER), headers.get(FOR)
+        if connection is not None:
+            sent = (*sent, headers.get(FORWARDED), *connection.get(URIS, ()))
         known = self._known.get(sent)
         if known is None or known.is_over():
-            sender = self._verified(str(sent[0] or ""))
+            if connection is not None and self._peers:
+                sender = self._peers.caller(connection, str(headers.get(FORWARDED) or ""))
+            else:
+                sender = self._verified(str(sent[0] or ""))
             caller = _lowered(sender, str(sent[1])) if sent[1] else sender
             if sent[2]:
                 caller = caller_for(caller, str(sent[2]))

@@ -11,6 +11,8 @@ from turnwright_core.errors import Reason, fault
 
 AUTHORIZATION: Final = "authorization"
 TIER: Final = "turnwright-tier"
+FORWARDED: Final = "x-forwarded-client-cert"
+"""What a proxy says of its client's certificate."""
 
 _OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 """Methods without authentication: an orchestrator's probes cannot send metadata, and health only says serving or not.

@@ -1,4 +1,4 @@
-"""`identity.toml`: the issuers whose tokens count."""
+"""`identity.toml`: the issuers whose tokens count, and the certificates that name callers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from turnwright_core.converters import converter
 from turnwright_kit.identity.caller import Kind
+from turnwright_kit.identity.own_tokens import check_name, check_names
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -31,10 +32,29 @@ class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The URL of its keys."""
 
 
+class NamedPeer(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who connects with a certificate."""
+
+    uri: str
+    """The URI among its subject alternative names, to the letter: `spiffe://TRUST-DOMAIN/PATH`."""
+    principal: str
+    kind: Kind = Kind.PERSON
+    groups: list[str] = field(default_factory=list)
+
+
+class NamedProxy(Struct, frozen=True, forbid_unknown_fields=True):
+    """A proxy that is trusted with saying whose certificate it has verified."""
+
+    uri: str
+    """That of its own certificate."""
+
+
 class IdentitySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; without one there are no issuers."""
+    """The whole file; without one only our own tokens count."""
 
     issuer: list[IssuerSettings] = field(default_factory=list)
+    peer: list[NamedPeer] = field(default_factory=list)
+    proxy: list[NamedProxy] = field(default_factory=list)
 
 
 _identities: Final = converter(IdentitySettings)
@@ -61,14 +81,23 @@ def read_identity_file(file: Path, *, is_needed: bool) -> IdentitySettings:
 
 
 def _check(found: IdentitySettings) -> None:
+    uris = [*(one.uri for one in found.peer), *(one.uri for one in found.proxy)]
     for what, names in (
         ("issuer", [one.name for one in found.issuer]),
         ("URL of an issuer", [one.url for one in found.issuer]),
+        ("URI of a peer or proxy", uris),
     ):
         if len(set(names)) < len(names):
             raise ValueError(f"each {what} stands there once")
     for issuer in found.issuer:
         _check_issuer(issuer)
+    for uri in uris:
+        parts = urlsplit(uri)
+        if parts.scheme != "spiffe" or not parts.netloc or not parts.path.strip("/"):
+            raise ValueError(f"the URI of a peer or proxy is `spiffe://TRUST-DOMAIN/PATH`, whole; not {uri!r}")
+    for peer in found.peer:
+        check_name(peer.principal, peer.kind)
+        check_names(peer.groups)
 
 
 def _check_issuer(issuer: IssuerSettings) -> None:

@@ -90,6 +90,12 @@ def check_name(name: str, kind: Kind) -> str:
     return name
 
 
+def check_names(names: Collection[str]) -> None:
+    """Projects, or groups, of a caller. Raises ValueError with a sentence for too many."""
+    if len(names) > NAMES_MAX or not all(0 < len(each) <= NAMES_MAX * 4 for each in names):
+        raise ValueError(f"a caller has at most {NAMES_MAX} projects and {NAMES_MAX} groups, each with a name")
+
+
 def make_token(
     key: TokenKey,
     name: str,
@@ -107,9 +113,8 @@ def make_token(
 
     if not 0 < lasts_s <= DAYS_MAX * DAY_S:
         raise ValueError(f"a token is valid for at most {DAYS_MAX} days")
-    for named in (projects or (), groups):
-        if len(named) > NAMES_MAX or not all(0 < len(each) <= NAMES_MAX * 4 for each in named):
-            raise ValueError(f"a token names at most {NAMES_MAX} projects and {NAMES_MAX} groups")
+    check_names(projects or ())
+    check_names(groups)
     now_s = int(time.time())
     claims: dict[str, Any] = {
         "iss": ISSUER,
