@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 GEN    := .gen-venv
 ORACLE := .oracle-venv
+SITE   := .site-venv
 TESTS  := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
 RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
@@ -12,7 +13,7 @@ RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist site format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -28,7 +29,7 @@ test-all: $(VENV)/.installed-dev
 
 # At once what reads sources and what downloads; then what writes gen/, and what reads that.
 check:
-	@$(MAKE) --no-print-directory --jobs 3 lint types imports ceilings collect protos breaking deploy generators
+	@$(MAKE) --no-print-directory --jobs 3 lint types imports ceilings collect protos breaking deploy site generators
 	@$(MAKE) --no-print-directory gen-check stubs
 
 install: $(VENV)/.installed
@@ -124,11 +125,30 @@ polyglot: $(VENV)/.installed-dev $(GEN)/.installed node_modules/.installed build
 deploy: $(VENV)/.installed-dev
 	$(BIN)/hadolint deploy/Containerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose*.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/fault.yml .github/ISSUE_TEMPLATE/wish.yml
 
 # Builds the image and runs the compose files, with buildah and podman.
 image-test: $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[image]'
 	$(BIN)/python -m pytest -m image tests/deploy
+
+# What a release publishes, in dist/: wheel and sdist, tried in an empty environment as whoever installs them has it, and what the
+# image consists of.
+dist: $(VENV)/.installed-dev
+	rm -rf dist build/empty
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dist]'
+	$(BIN)/hatchling build -d dist
+	$(BIN)/python -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	build/empty/bin/python -m pip check
+	cd build && empty/bin/turnwright --version && empty/bin/turnwright demo
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[prices,telemetry,tokenizer]"
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-file dist/turnwright.cdx.json build/empty/bin/python
+
+# The documentation as pages, in build/site. Fails for a link that leads nowhere.
+site: $(SITE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --config-file deploy/site/mkdocs.yaml
 
 # A throw-away server for the tests that need PostgreSQL.
 postgres:
@@ -138,7 +158,7 @@ postgres-stop:
 	@.ci/postgres stop
 
 clean:
-	rm -rf $(VENV) $(GEN) $(ORACLE) node_modules build
+	rm -rf $(VENV) $(GEN) $(ORACLE) $(SITE) node_modules build dist
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(RECENT)'
@@ -168,6 +188,12 @@ $(ORACLE)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(ORACLE)
 	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check --group oracle
+	@touch $@
+
+$(SITE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --group site
 	@touch $@
 
 build/tools/.installed-go: gen/go/go.mod
