@@ -1,19 +1,19 @@
 # One verb each. `make demo` and `make test` are all a newcomer needs; `make check` and `make test-all` are what CI adds.
 
 PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-GEN    := .gen-venv
-ORACLE := .oracle-venv
-SITE   := .site-venv
-TESTS  := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+VENV    := .venv
+BIN     := $(VENV)/bin
+GEN     := .gen-venv
+ORACLE  := .oracle-venv
+RELEASE := .release-venv
+TESTS   := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
 RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
   "Turnwright needs Python 3.11 or later, and %s is %d.%d. Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" % (sys.executable, v[0], v[1]))
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist site format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist chart site format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -133,22 +133,28 @@ image-test: $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[image]'
 	$(BIN)/python -m pytest -m image tests/deploy
 
-# What a release publishes, in dist/: wheel and sdist, tried in an empty environment as whoever installs them has it, and what the
-# image consists of.
-dist: $(VENV)/.installed-dev
+# What a release publishes, in dist/: wheel and sdist, tried in an empty environment as whoever installs them has it; the chart; and
+# what the image consists of.
+dist: chart
 	rm -rf dist build/empty
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dist]'
 	$(BIN)/hatchling build -d dist
 	$(BIN)/python -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	build/empty/bin/python -m pip check
 	cd build && empty/bin/turnwright --version && empty/bin/turnwright demo
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[prices,telemetry,tokenizer]"
-	$(BIN)/cyclonedx-py environment --output-reproducible --output-file dist/turnwright.cdx.json build/empty/bin/python
+	$(RELEASE)/bin/helm package --destination dist build/chart/turnwright
+	$(RELEASE)/bin/cyclonedx-py environment --output-reproducible --output-file dist/turnwright.cdx.json build/empty/bin/python
+
+# The chart that a release publishes, in build/chart.
+chart: $(VENV)/.installed-dev $(RELEASE)/.installed
+	mkdir -p build/chart
+	$(BIN)/python deploy/chart/make.py build/chart
+	$(RELEASE)/bin/helm lint --strict --quiet build/chart/turnwright
 
 # The documentation as pages, in build/site. Fails for a link that leads nowhere.
-site: $(SITE)/.installed
-	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --config-file deploy/site/mkdocs.yaml
+site: $(RELEASE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(RELEASE)/bin/mkdocs build --strict --config-file deploy/site/mkdocs.yaml
 
 # A throw-away server for the tests that need PostgreSQL.
 postgres:
@@ -158,7 +164,7 @@ postgres-stop:
 	@.ci/postgres stop
 
 clean:
-	rm -rf $(VENV) $(GEN) $(ORACLE) $(SITE) node_modules build dist
+	rm -rf $(VENV) $(GEN) $(ORACLE) $(RELEASE) node_modules build dist
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(RECENT)'
@@ -190,10 +196,10 @@ $(ORACLE)/.installed: pyproject.toml
 	$(ORACLE)/bin/python -m pip install --quiet --disable-pip-version-check --group oracle
 	@touch $@
 
-$(SITE)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(SITE)
-	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --group site
+$(RELEASE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --group release
 	@touch $@
 
 build/tools/.installed-go: gen/go/go.mod

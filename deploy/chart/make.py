@@ -1,0 +1,156 @@
+"""Makes the chart out of what the overlays of deploy/kubernetes give, so that there is one source of the manifests.
+
+Values take the place of what people choose; where the overlays differ, `protection` decides which of them holds.
+`python make.py FOLDER` writes the chart `turnwright` into the folder.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from turnwright_core import __version__
+
+HERE: Final = Path(__file__).parent
+OVERLAYS: Final = HERE.parent / "kubernetes" / "overlays"
+NAMESPACES: Final = {
+    "turnwright": "{{ .Values.namespaces.services }}",
+    "turnwright-executors": "{{ .Values.namespaces.executors }}",
+}
+CONFIG: Final = {"turnwright": ".Values.config.services", "turnwright-executors": ".Values.config.executors"}
+IMAGE: Final = (
+    "{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}"
+    "{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}"
+)
+CONDITIONS: Final = {
+    "Namespace": ".Values.namespaces.create",
+    "HorizontalPodAutoscaler": ".Values.autoscaling.enabled",
+    "PersistentVolumeClaim": "not .Values.projects.existingClaim",
+}
+"""What is made only if somebody wants it."""
+
+GENERATED: Final = re.compile(r"turnwright-[0-9a-z]{10}")
+"""The name of a map of settings: kustomize adds a hash of what it holds."""
+IN_SERVICES: Final = re.compile(r"(?<=\.)turnwright(?=:\d)")
+"""The namespace in the address of a service."""
+BARE: Final = re.compile(r"'?<<(.*?)>>'?")
+"""Where Helm writes a value that is no text; `_bare` makes them."""
+BLOCK: Final = re.compile(r"^( *)(\S+): '?\[\[(.*?)\]\]'?$", re.MULTILINE)
+"""Where it writes one of several lines; `_block` makes them."""
+
+Manifest = dict[str, Any]
+
+
+def make(folder: Path) -> Path:
+    """Write the chart into a folder; its own folder there."""
+    chart = folder / "turnwright"
+    shutil.rmtree(chart, ignore_errors=True)
+    shutil.copytree(HERE, chart, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    about = (HERE / "Chart.yaml").read_text()
+    (chart / "Chart.yaml").write_text(re.sub(r"^#.*\n", "", about, flags=re.MULTILINE).replace("0.0.0", __version__))
+    tls, mesh = (dict(_texts(overlay)) for overlay in ("tls", "mesh"))
+    for each in tls | mesh:
+        kind, name, namespace = each
+        text = _either(tls.get(each, ""), mesh.get(each, ""))
+        if wanted := CONDITIONS.get(kind):
+            text = f"{{{{- if {wanted} }}}}\n{text}{{{{- end }}}}\n"
+        (chart / "templates" / f"{'-'.join(filter(None, (kind.lower(), namespace, name)))}.yaml").write_text(text)
+    return chart
+
+
+def _either(tls: str, mesh: str) -> str:
+    if tls == mesh:
+        return tls
+    return f'{{{{- if eq .Values.protection "tls" }}}}\n{tls}{{{{- else }}}}\n{mesh}{{{{- end }}}}\n'
+
+
+def _texts(overlay: str) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Each object of an overlay as a text of the chart, by kind, name and namespace."""
+    shown = subprocess.run(  # noqa: S603 - words of this file
+        ["kubectl", "kustomize", str(OVERLAYS / overlay)],  # noqa: S607 - as people call it
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    for manifest in yaml.safe_load_all(shown.stdout):
+        changed: Manifest = _renamed("", manifest)
+        key = changed["kind"], changed["metadata"]["name"], changed["metadata"].get("namespace", "")
+        text = yaml.safe_dump(_with_values(changed), width=10_000, sort_keys=False)
+        text = BLOCK.sub(lambda at: f"{at[1]}{at[2]}: {{{{- toYaml {at[3]} | nindent {len(at[1]) + 2} }}}}", text)
+        yield key, BARE.sub(r"{{ \1 }}", text)
+
+
+def _renamed(key: str, value: Any) -> Any:
+    """The same with what stands for the namespaces, wherever one is named but in the metadata."""
+    if isinstance(value, dict):
+        return {name: _renamed(name, each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(key, each) for each in value]
+    if not isinstance(value, str):
+        return value
+    if GENERATED.fullmatch(value):
+        return "turnwright"
+    if key == "kubernetes.io/metadata.name":
+        return NAMESPACES.get(value, value)
+    return IN_SERVICES.sub(NAMESPACES["turnwright"], value)
+
+
+def _with_values(manifest: Manifest) -> Manifest:
+    """The same with values in the place of what people choose."""
+    about, spec = manifest["metadata"], manifest.get("spec", {})
+    namespace = about.get("namespace", about["name"])
+    match manifest["kind"]:
+        case "Deployment":
+            _deployment(about["name"], spec, CONFIG[namespace])
+        case "HorizontalPodAutoscaler":
+            spec["minReplicas"] = _bare(".Values.autoscaling.minReplicas")
+            spec["maxReplicas"] = _bare(".Values.autoscaling.maxReplicas")
+        case "PersistentVolumeClaim":
+            spec["resources"]["requests"]["storage"] = "{{ .Values.projects.size }}"
+            # An empty class is another thing than none.
+            spec["storageClassName"] = _bare(".Values.projects.storageClassName | default nil | toJson")
+        case "Namespace":
+            about["name"] = NAMESPACES[namespace]
+    if "namespace" in about:
+        about["namespace"] = NAMESPACES[namespace]
+    return manifest
+
+
+def _deployment(service: str, spec: Manifest, config: str) -> None:
+    of, pod = f".Values.{service}", spec["template"]["spec"]
+    spec["replicas"] = _bare(f"{of}.replicas")
+    if service == "executor":
+        # A number here would undo at each upgrade what the autoscaler has chosen.
+        spec["replicas"] = _bare(f'.Values.autoscaling.enabled | ternary "null" {of}.replicas')
+    annotations = spec["template"]["metadata"].setdefault("annotations", {})
+    annotations["turnwright/config"] = f"{{{{ {config} | toJson | sha256sum }}}}"
+    pod["imagePullSecrets"] = _bare('include "turnwright.pullSecrets" .')
+    (container,) = pod["containers"]
+    container["image"], container["imagePullPolicy"] = IMAGE, "{{ .Values.image.pullPolicy }}"
+    container["resources"] = _block(f"{of}.resources")
+    # Of several that say the same the later one holds, so these change the base, and no secret.
+    container["envFrom"].insert(1, {"configMapRef": {"name": "turnwright-own"}})
+    for volume in pod["volumes"]:
+        if "persistentVolumeClaim" in volume:
+            name = '{{ .Values.projects.existingClaim | default "projects" }}'
+            volume["persistentVolumeClaim"]["claimName"] = name
+
+
+def _bare(expression: str) -> str:
+    return f"<<{expression}>>"
+
+
+def _block(expression: str) -> str:
+    return f"[[{expression}]]"
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

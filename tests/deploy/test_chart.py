@@ -1,0 +1,197 @@
+"""The Helm chart: it gives what the overlays of kustomize give, and its values change what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from deploy.test_manifests import find, shown
+from turnwright_core import __version__
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "chart"
+HELM = ROOT / ".release-venv" / "bin" / "helm"
+CUSTOM = {"PodMonitor", "GRPCRoute", "AuthorizationPolicy"}
+"""Kinds that the API does not know by itself."""
+
+pytestmark = [
+    pytest.mark.skipif(not HELM.exists(), reason="needs helm: `make chart`"),
+    pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl: it builds the manifests"),
+]
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("chart")
+    subprocess.run([sys.executable, CHART / "make.py", folder], check=True, timeout=60)
+    return folder / "turnwright"
+
+
+def rendered(chart: Path, **values: Any) -> list[dict[str, Any]]:
+    done = run(chart, values)
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def run(chart: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    words = [HELM, "template", "release", chart, "--values", "-"]
+    return subprocess.run(words, input=json.dumps(values), capture_output=True, text=True, timeout=60, check=False)
+
+
+def bare(value: Any) -> Any:
+    """A manifest without what a chart has in place of a generated name, and without null."""
+    if isinstance(value, dict):
+        return {key: bare(each) for key, each in value.items() if each is not None and key != "turnwright/config"}
+    if isinstance(value, list):
+        return [bare(each) for each in value if each != {"configMapRef": {"name": "turnwright-own"}}]
+    return re.sub(r"^turnwright-[0-9a-z]{10}$", "turnwright", value) if isinstance(value, str) else value
+
+
+def by_key(manifests: list[dict[str, Any]]) -> dict[tuple[str, ...], Any]:
+    every = map(bare, manifests)
+    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in every}
+
+
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_it_gives_what_kustomize_gives(chart, overlay) -> None:
+    expected = by_key(shown(ROOT / "deploy" / "kubernetes" / "overlays" / overlay))
+    made = by_key(rendered(chart, protection=overlay, image={"repository": "turnwright"}))
+    for namespace in ("turnwright", "turnwright-executors"):
+        assert made.pop(("ConfigMap", namespace, "turnwright-own"))["data"] == {}
+    for one in made.values():
+        if one["kind"] == "Deployment":
+            assert one["spec"]["template"]["spec"].pop("imagePullSecrets") == []
+            assert one["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
+    # The autoscaler has the number of executors.
+    del expected["Deployment", "turnwright-executors", "executor"]["spec"]["replicas"]
+    assert made == expected
+
+
+EVERYTHING: dict[str, Any] = {
+    "protection": "mesh",
+    "namespaces": {"services": "agents", "executors": "agents-commands"},
+    "image": {"repository": "registry.example.com/turnwright", "digest": f"sha256:{'0' * 64}"},
+    "imagePullSecrets": ["registry"],
+    "config": {"services": {"TURNWRIGHT_LOG_LEVEL": "debug"}, "executors": {"TURNWRIGHT_LAME_DUCK_S": 7}},
+    "store": {"replicas": 3, "resources": {"limits": {"memory": "2Gi"}}},
+    "autoscaling": {"enabled": False},
+    "executor": {"replicas": 4},
+    "projects": {"existingClaim": "ours"},
+    "podMonitor": {"enabled": True, "labels": {"team": "platform"}},
+    "gateway": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["agents.example.com"]},
+    "authorizationPolicies": {"enabled": True, "clients": ["cluster.local/ns/gateways/sa/public"]},
+}
+
+
+def test_each_value_changes_what_it_says(chart) -> None:
+    made = rendered(chart, **EVERYTHING)
+    for one in made:
+        if one["kind"] not in CUSTOM:
+            kubernetes_validate.validate(one, "1.37", strict=True)
+    found = partial(find, made)
+    assert {one["metadata"].get("namespace", one["metadata"]["name"]) for one in made} == {"agents", "agents-commands"}
+    store, executor = (found("Deployment", name)["spec"] for name in ("store", "executor"))
+    assert (store["replicas"], executor["replicas"]) == (3, 4)
+    pod = store["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"registry.example.com/turnwright@sha256:{'0' * 64}"
+    assert pod["containers"][0]["resources"]["limits"] == {"memory": "2Gi"}
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    settings = [one["data"] for one in made if one["metadata"]["name"] == "turnwright-own"]
+    assert settings == [{"TURNWRIGHT_LOG_LEVEL": "debug"}, {"TURNWRIGHT_LAME_DUCK_S": "7"}]
+    base = next(one["data"] for one in made if one["kind"] == "ConfigMap" and "TURNWRIGHT_PROVIDER" in one["data"])
+    assert base["TURNWRIGHT_STORE"] == "dns:///store.agents:7441"
+    assert not {"HorizontalPodAutoscaler", "PersistentVolumeClaim"} & {one["kind"] for one in made}
+    claims = [
+        one["persistentVolumeClaim"]
+        for one in executor["template"]["spec"]["volumes"]
+        if len(one) > 1 and "persistentVolumeClaim" in one
+    ]
+    assert claims == [{"claimName": "ours"}]
+    assert found("PodMonitor", "turnwright")["metadata"]["labels"] == {"team": "platform"}
+    route = found("GRPCRoute", "turnwright")["spec"]
+    assert (route["parentRefs"], route["hostnames"]) == ([{"name": "public"}], ["agents.example.com"])
+
+
+def test_the_mesh_admits_whom_the_network_admits(chart) -> None:
+    made = rendered(chart, **EVERYTHING)
+    admitted = {
+        one["metadata"]["name"]: sorted(one["spec"]["rules"][0]["from"][0]["source"]["principals"])
+        for one in made
+        if one["kind"] == "AuthorizationPolicy"
+    }
+    store, assembler, executor = (
+        f"cluster.local/ns/{at}" for at in ("agents/sa/store", "agents/sa/assembler", "agents-commands/sa/executor")
+    )
+    assert admitted == {
+        "store": sorted([assembler, executor]),
+        "assembler": [executor],
+        "provider": [executor],
+        "executor": [executor, "cluster.local/ns/gateways/sa/public"],
+    }
+    assert store not in str(admitted)
+
+
+def test_changed_settings_restart_the_pods(chart) -> None:
+    def told(**config: Any) -> dict[str, str]:
+        made = rendered(chart, config=config)
+        names = ("store", "executor")
+        return {
+            name: find(made, "Deployment", name)["spec"]["template"]["metadata"]["annotations"]["turnwright/config"]
+            for name in names
+        }
+
+    before, after = told(), told(executors={"TURNWRIGHT_LAME_DUCK_S": 7})
+    assert before["store"] == after["store"]
+    assert before["executor"] != after["executor"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"protection": "none"}, "protection"),
+        ({"replicas": 3}, "replicas"),
+        ({"store": {"replicas": "three"}}, "replicas"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"namespaces": {"services": "Agents"}}, "services"),
+        ({"namespaces": {"executors": "turnwright"}}, "must differ"),
+        ({"config": {"services": {"log level": "debug"}}}, "services"),
+        ({"gateway": {"enabled": True}}, "parentRefs"),
+        ({"authorizationPolicies": {"enabled": True}}, "needs `protection: mesh`"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused(chart, values, told) -> None:
+    done = run(chart, values)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value and key != "resources":
+            yield from paths(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def test_each_value_is_of_use_and_in_the_schema(chart) -> None:
+    texts = "".join(path.read_text() for path in (chart / "templates").iterdir())
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    assert [path for path in paths(values) if f".Values.{path}" not in texts] == []
+    schema = json.loads((chart / "values.schema.json").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}
+
+
+def test_it_is_of_this_release(chart) -> None:
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
