@@ -62,6 +62,7 @@ _TASK: Final = (
         help="Run to continue or create [TURNWRIGHT_RUN; a new one]",
         shell_complete=offering("completing:runs"),
     ),
+    Option(["--private"], is_flag=True, help="A new run is there for you and the project's owners alone."),
     Option(["--fork"], is_flag=True, help="Give the task to a fork of the run that --run names."),
     _YOLO,
     CALLS,

@@ -99,6 +99,7 @@ async def act(
     prompt_edits: str | None,
     project_instructions: bool | None,
     summaries: bool | None,
+    private: bool = False,
     asks: bool = False,
     **limits: object,
 ) -> int:
@@ -128,7 +129,9 @@ async def act(
         call.root,
         read_prompt(prompt),
         settings=settings,
-        run_settings=settings_pb2.RunSettings(calls=call_style(calls) or settings_pb2.CALL_STYLE_UNSPECIFIED),
+        run_settings=settings_pb2.RunSettings(
+            calls=call_style(calls) or settings_pb2.CALL_STYLE_UNSPECIFIED, private=private
+        ),
         default_model=call.defaults.model or "",
         asks=asks,
         as_json=call.as_json,

@@ -40,6 +40,7 @@ from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.audit import around_audit
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.forwarding import check_seen
 from turnwright_executor.rpc.grants import around_grants
 from turnwright_executor.rpc.models import around_models
 from turnwright_executor.rpc.mounting import mounts
@@ -244,14 +245,15 @@ class _Wired:
             self._hubs,
             relays,
             Credentials(self._secret, "executor", Tier.CLIENT, "executor", settings.peer_token("executor")),
+            partial(check_seen, store),
         )
         router.route(self._servicer)
-        commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
+        commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor, partial(check_seen, store))
         calls = ProjectCalls(store, self._policy, projects.at, roots.admits, locate, unfit)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
         models, grants = around_models(check_vendor), around_grants(self._policy)
-        inbox = Inbox(ledger, self._hubs, self._scheduler, router.owner_handler)
+        inbox = Inbox(ledger, self._hubs, self._scheduler, router.owner_handler, partial(check_seen, store))
         changes = (router.around(), calls.around(), commands.around(), runs.around(), models, grants)
         around = (*changes, inbox.around(), audit)
         self._around = {name: handler for handlers in around for name, handler in handlers.items()}

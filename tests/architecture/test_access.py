@@ -23,7 +23,7 @@ ASKED = {
         GetProject ListProjects ListProposals WatchProposals
     """,
     "run": """
-        AbortRun Act Ask CancelCommand ConfigureRun CreateRun EnqueueLoop ForkRun ImportRun InjectMessage
+        AbortRun Act Ask CancelCommand ConfigureRun CreateRun DeleteRun EnqueueLoop ForkRun ImportRun InjectMessage
     """,
     "decide": """
         ResolveProposal
@@ -38,7 +38,7 @@ ASKED = {
         DeleteRule SetRule
     """,
     "manage": """
-        DeleteRun DeleteSchedule RenameRun SetFileConstraints SetSchedule
+        DeleteSchedule RenameRun SetFileConstraints SetSchedule
     """,
     "read in project_or_deployment": """
         ListGrants ListQuotas

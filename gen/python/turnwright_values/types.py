@@ -205,7 +205,7 @@ class Right(IntEnum):
     COMMAND = 7
     """To have effects outside of a project, such as commands in a shell."""
     MANAGE = 8
-    """To rename and delete runs, and to set schedules and the rules for files."""
+    """To rename runs, to delete those of others, and to set schedules and the rules for files."""
     ADMIN = 9
     """To say who may do what, and to change what all share, such as models."""
     SERVICE = 10
@@ -609,6 +609,11 @@ class RunSettings(Struct, frozen=True):
     title: str = ""
     """What a person calls the run: one line of at most 200 characters, without control characters. Empty: as
     Run.title says. A fork begins without it."""
+    private: bool = False
+    """Whether the run is there for nobody but whoever creates it, and those with ADMIN in its project: for others it
+    is in no list, watch, inbox or search, and calls that name it fail with NOT_FOUND, reason RUN_NOT_FOUND; only its
+    alias is taken. It cannot be changed, and forks have it too. The files of the project are everybody's. Default
+    false."""
 
 
 class RunSettingsPatch(Struct, frozen=True):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -74,9 +74,19 @@ class Router:
     """Decides for each call which executor handles it."""
 
     def __init__(
-        self, owners: Owners, monitors: OwnerMonitors, hubs: Hubs, relays: Relays, credentials: Credentials
+        self,
+        owners: Owners,
+        monitors: OwnerMonitors,
+        hubs: Hubs,
+        relays: Relays,
+        credentials: Credentials,
+        check_seen: Callable[[RunAddress], Awaitable[None]],
     ) -> None:
-        """`credentials` are those of this executor at others. It forwards for somebody, and shares for itself."""
+        """`credentials` are those of this executor at others. It forwards for somebody, and shares for itself.
+
+        `check_seen` raises RUN_NOT_FOUND for a run that is not there for the caller.
+        """
+        self._check_seen = check_seen
         self._owners = owners
         self._monitors = monitors
         self._hubs = hubs
@@ -157,6 +167,7 @@ class Router:
     async def watch(self, request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
         """WatchRun: watches here or at the run's owner, and follows the run when it moves."""
         metadata = tuple(context.invocation_metadata() or ())
+        await self._check_seen(RunAddress(request.project, request.run))
         # A watcher that waits long for its first event learns this way that it waits for an executor.
         await context.send_initial_metadata(((ANSWERED, "1"),))
         address = RunAddress(request.project, request.run)

@@ -35,6 +35,7 @@ class ExecutorControlRpcs(Forwarding):
         written = Command(request.tool, dict(request.attributes), request.body)
         command, kept = kept_file(await self._calls.read(written))
         self._policy.check_project(caller, self._calls.right_for(command), request.project, f"CallTool {request.tool}")
+        await self.check_seen(request)
         if kept:
             wanted = SetFileConstraintsRequest(project=request.project, constraints=[constraint_to_pb(kept)])
             projects = ProjectServiceStub(self.store.channel)

@@ -20,6 +20,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import Effect
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.rpc.forwarding import CheckSeen
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import effect_in
@@ -33,6 +34,7 @@ class Inbox(Struct, frozen=True):
     hubs: Hubs
     scheduler: Scheduler
     to_owner: Around
+    check_seen: CheckSeen
 
     def around(self) -> Mapping[str, Around]:
         """Handlers by method."""
@@ -45,8 +47,10 @@ class Inbox(Struct, frozen=True):
     ) -> pb.ResolveProposalResponse:
         """Decide on a proposal, so that its loop continues."""
         address = RunAddress(request.project, request.run)
-        if request.HasField("accept") and (effect := await waiting_effect(self.ledger, address, request.path)):
-            check_acceptance(effect, request.accept)
+        if request.HasField("accept"):
+            await self.check_seen(address)
+            if effect := await waiting_effect(self.ledger, address, request.path):
+                check_acceptance(effect, request.accept)
         answer: pb.ResolveProposalResponse = await self.hubs.answer(forward, request, context)
         self.scheduler.kick(address)
         return answer

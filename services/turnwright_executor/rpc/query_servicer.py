@@ -20,6 +20,7 @@ class QueryRpcs(Forwarding):
     async def ExplainPacket(
         self, request: explain_pb2.ExplainPacketRequest, context: Any
     ) -> explain_pb2.ExplainPacketResponse:
+        await self.check_seen(request)
         return await self._explain(request)
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:

@@ -20,6 +20,7 @@ from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_executor.rpc.forwarding import CheckSeen
 from turnwright_executor.rpc.proposals import check_acceptance, waiting_effect
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
@@ -34,6 +35,7 @@ class ClientCommands(Struct, frozen=True):
     hubs: Hubs
     scheduler: Scheduler
     check_vendor: CheckVendor
+    check_seen: CheckSeen
 
     def around(self) -> Mapping[str, Around]:
         """Handlers by method."""
@@ -62,6 +64,7 @@ class ClientCommands(Struct, frozen=True):
             await self.check_vendor(model, "settings.model")
         approved = command.approve_tools
         if len(approved.calls) == 1 and approved.calls[0].startswith("log://"):
+            await self.check_seen(address)
             effect = await waiting_effect(self.ledger, address, approved.calls[0])
             # What a client executes is refused by the state of the run.
             if effect and not isinstance(effect, ClientToolEffect):

@@ -28,6 +28,7 @@ class WatchRpcs(Forwarding):
 
     async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
         message = _notification(request)
+        await self.check_seen(request)
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
             hub.publish(message)
         return watch_pb2.NotifyResponse()

@@ -49,7 +49,7 @@ from turnwright_store.sql import imported_runs as rows
 from turnwright_store.sql.compression import DIGEST_BYTES
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.registry import ProjectRow, get_project
-from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.runs import RunRow, get_run, is_taken
 
 SCHEMA_VERSION: Final = 1
 """Version of the documents that this release writes; it reads those up to it."""
@@ -481,7 +481,7 @@ class Import:
             return asked
         for number in range(1, ALIASES_MAX):
             alias = wanted if number == 1 else f"{wanted[: NAME_CHARS_MAX - 5]}-{number}"
-            if find_run(tx.connection, self._asked.project, alias) is None:
+            if not is_taken(tx.connection, self._asked.project, alias):
                 return alias
         return generate_alias(tx, self._asked.project, wanted)
 

@@ -87,8 +87,8 @@ def list_proposals(
     since_ms, view = decode_page_token(token, int, int) or _START
     after = int(since_ms), int(view)
     run_id = get_run_head(connection, project, run).id if run else None
-    project_id = get_project(connection, project).id if project else None
-    found = rows.page_of_waiting(connection, project_id, run_id, after, size + 1, names)
+    owner = get_project(connection, project) if project else None
+    found = rows.page_of_waiting(connection, owner, run_id, after, size + 1, names)
     shown = rows.entry_rows_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
     page, next_token = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))
@@ -178,7 +178,7 @@ async def watch_inbox(
 
 
 def _waiting(connection: Connection, project: str, names: Sequence[str] | None) -> list[InboxRow]:
-    of = get_project(connection, project).id if project else None
+    of = get_project(connection, project) if project else None
     return rows.page_of_waiting(connection, of, None, _START, _ALL, names)
 
 

@@ -128,8 +128,6 @@ def delete_model(tx: Transaction, alias: str) -> None:
 def create_run(tx: Transaction, caller: Caller, project: str, alias: str, settings: RunSettings) -> Run:
     """A new run without work. Raises RUN_EXISTS, MODEL_REQUIRED, MODEL_NOT_FOUND."""
     owner = registry.get_project(tx.connection, project)
-    if alias:
-        check_alias_free(tx.connection, project, alias)
     if settings.model:
         registry.get_model(tx.connection, settings.model)
     return add_run(tx, caller, owner, alias, settings).run
@@ -137,7 +135,7 @@ def create_run(tx: Transaction, caller: Caller, project: str, alias: str, settin
 
 def check_alias_free(connection: Connection, project: str, alias: str) -> None:
     """Refuse an alias that is taken in the project. Raises RUN_EXISTS."""
-    if runs.find_run(connection, project, alias) is not None:
+    if runs.is_taken(connection, project, alias):
         raise run_exists(project, alias)
 
 
@@ -150,18 +148,19 @@ def run_exists(project: str, alias: str) -> Exception:
 def generate_alias(tx: Transaction, project: str, model: str) -> str:
     """A generated alias that is free in the project."""
     aliases = run_aliases(model, tx.now_ms)
-    return next(made for made in aliases if runs.find_run(tx.connection, project, made) is None)
+    return next(made for made in aliases if not runs.is_taken(tx.connection, project, made))
 
 
 def add_run(
     tx: Transaction, caller: Caller, owner: registry.ProjectRow, alias: str, settings: RunSettings
 ) -> runs.RunRow:
-    """A new run under a free alias, an empty one is generated; its model must exist."""
+    """A new run; an empty alias is generated, and its model must exist. Raises RUN_EXISTS."""
     if not settings.model:
         raise registry.model_required(tx.connection)
     check_run_settings(settings)
     if alias:
         check_name("run", alias, RUN_ALIAS)
+        check_alias_free(tx.connection, owner.project.name, alias)
     else:
         alias = generate_alias(tx, owner.project.name, settings.model)
     scope, revision = add_bumped_scope(tx, f"run:{owner.id}:{alias}")
@@ -188,14 +187,14 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> Ru
     owner = registry.get_project(connection, project)
     place = decode_page_token(token, int, int, int, int, int)
     if place is None:
-        found = list(runs.list_runs(connection, owner.id, (_LAST_MS, 0), size + 1))
+        found = list(runs.list_runs(connection, owner, (_LAST_MS, 0), size + 1))
         top = (found[0].run.update_ms, found[0].id) if found else (_LAST_MS, 0)
         rows: Iterable[tuple[int, runs.RunRow]] = ((0, row) for row in found)
     else:
         at, key, top_ms, top_id, was_moved = map(int, place)
         top = top_ms, top_id
-        unmoved = () if was_moved else runs.list_runs(connection, owner.id, (at, key), size + 1)
-        moved = runs.list_moved(connection, owner.id, top, key if was_moved else PLACE_MAX, size + 1)
+        unmoved = () if was_moved else runs.list_runs(connection, owner, (at, key), size + 1)
+        moved = runs.list_moved(connection, owner, top, key if was_moved else PLACE_MAX, size + 1)
         rows = chain(((0, row) for row in unmoved), ((1, row) for row in moved))
     page, next_token = page_of(
         rows, size, lambda one: (one[1].run.update_ms, one[1].id, *top, one[0]), lambda one: run_bytes(one[1].run)

@@ -24,13 +24,16 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 from turnwright_values.store import Durability
+from turnwright_values.types import Right
 
 from turnwright_core.checks import transition_forbidden
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.domain.locks import GLOBAL_LOCK, NAMES_LOCK, packets_lock, project_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import own_blocks
 from turnwright_store.domain.runs_cursor import CURSOR_KEPT_MS
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Database, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.leases import read_now
@@ -57,9 +60,16 @@ _MARGIN_MS: Final = 60_000
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-def remove_run(tx: Transaction, address: RunRef) -> None:
-    """Mark a run as removed; its alias is free. Raises RUN_NOT_FOUND, TRANSITION_FORBIDDEN."""
+def remove_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> None:
+    """Mark a run as removed; its alias is free. Raises RUN_NOT_FOUND, TRANSITION_FORBIDDEN.
+
+    Raises RIGHT_MISSING for the run of somebody else, unless the caller may manage runs.
+    """
     run = get_run(tx.connection, address.project, address.run)
+    if run.by != caller.name:
+        rules.check_right(
+            caller, Right.MANAGE, address.project, f"To delete {address.run}, which you have not created,"
+        )
     if run.loop_active or run.run.loops_queued:
         message = f"{address.run} has a loop that has not ended: abort it, and wait until it has."
         raise transition_forbidden("run", run.run.status, "removed", message)

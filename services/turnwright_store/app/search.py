@@ -129,7 +129,7 @@ def search_entries(
     narrowed = [scheme for scheme in schemes if "\x00" not in scheme]
     is_possible = words and (narrowed or not schemes)
     size = limit or SEARCH_HITS_DEFAULT
-    found = rows.find_hits(connection, owner.scope, words, narrowed, size) if is_possible else []
+    found = rows.find_hits(connection, owner, words, narrowed, size) if is_possible else []
     hits = [SearchHit(hit.path, hit.revision, hit.score, _snippet(connection, hit, words)) for hit in found]
     return SearchResult(hits, mark, revision)
 

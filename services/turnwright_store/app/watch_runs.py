@@ -36,12 +36,13 @@ from turnwright_store.domain.runs_cursor import (
     recent,
     run_digest,
 )
+from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.ports import ANY_SCOPE, Database, Subscription
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunStand
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.leases import read_now
-from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.registry import ProjectRow, get_project
 from turnwright_store.sql.run_names import names_since
 from turnwright_store.sql.runs import RunRow
 
@@ -78,7 +79,7 @@ class RunsWatch(Struct):
 
     database: Database
     subscription: Subscription
-    project_id: int
+    owner: ProjectRow
     incarnation: str
     after: RunsCursor | None
     """From where the watcher goes on; None: from nothing."""
@@ -111,7 +112,7 @@ class RunsWatch(Struct):
         asked = set(self.running) if is_due else set()
         is_anew = woken_by is None or ANY_SCOPE in woken_by
         if woken_by is None:
-            self.at_ms, stands = await self.database.read(partial(_stands, project_id=self.project_id))
+            self.at_ms, stands = await self.database.read(partial(_stands, owner=self.owner))
             marks = {one.scope: one.mark for one in stands}
             sent = {scope: mark for scope, (mark, _) in self.runs.items()}
             asked |= {scope for scope in marks.keys() | sent.keys() if marks.get(scope) != sent.get(scope)}
@@ -125,7 +126,7 @@ class RunsWatch(Struct):
     async def _snapshot(self) -> AsyncIterator[RunsChange]:
         before = _LAST_ID
         for part in count():
-            at_ms, found = await self.database.read(partial(_page, project_id=self.project_id, before=before))
+            at_ms, found = await self.database.read(partial(_page, owner=self.owner, before=before))
             # What is written while its parts are read comes after it.
             self.at_ms = self.at_ms or at_ms
             self._mark_sent(found)
@@ -155,7 +156,7 @@ class RunsWatch(Struct):
                 yield last
             last = RunsChange(deleted=list(aliases))
         for scopes in batched(sorted(asked), RUNS_PER_PAGE):
-            read_ms, found = await self.database.read(partial(_changed, project_id=self.project_id, scopes=scopes))
+            read_ms, found = await self.database.read(partial(_changed, owner=self.owner, scopes=scopes))
             at_ms = at_ms or read_ms
             change = self._difference(scopes, found, read_ms)
             if change.created or change.updated or change.deleted:
@@ -210,7 +211,7 @@ class RunsWatch(Struct):
         self.gone = recent(self.gone, self.at_ms)
         known = {run_digest(scope, name): mark for scope, (mark, name) in self.runs.items() if name in self.latest}
         gone = frozenset(map(alias_digest, self.gone))
-        return encode_runs_cursor(RunsCursor(self.incarnation, self.project_id, self.at_ms, known, gone))
+        return encode_runs_cursor(RunsCursor(self.incarnation, self.owner.id, self.at_ms, known, gone))
 
 
 class Missed(Struct, frozen=True):
@@ -234,13 +235,16 @@ _OUTDATED: Final = RunMark(0, 0)
 def _missed(connection: Connection, watch: RunsWatch) -> Missed | None:
     """None if that cannot be told any more."""
     after = watch.after
-    at_ms, stands = _stands(connection, watch.project_id)
+    at_ms, stands = _stands(connection, watch.owner)
     if not after or after.incarnation != watch.incarnation or not 0 <= at_ms - after.since_ms <= CURSOR_KEPT_MS:
         return None
-    names = names_since(connection, watch.project_id, after.since_ms)
+    names = names_since(connection, watch.owner.id, after.since_ms)
     known = {one.scope: (mark, one.alias) for one in stands if (mark := _known_mark(after, one, names))}
     running = [one.scope for one in stands if one.is_running and one.scope in known]
     deleted = names - {one.alias for one in stands}
+    if deleted and viewer_in(watch.owner.project.name) is not None:
+        # Nobody knows any more whose private runs had such a name.
+        return None
     return Missed(
         at_ms,
         known,
@@ -266,7 +270,7 @@ async def watch_runs(database: Database, project: str, incarnation: str, after: 
     """Begin a watch of the runs of a project. Raises PROJECT_NOT_FOUND, INVALID_FIELD."""
     owner = await database.read(partial(get_project, name=project))
     cursor = decode_runs_cursor(after, owner.id) if after else None
-    return RunsWatch(database, database.subscribe((ANY_SCOPE,)), owner.id, incarnation, cursor)
+    return RunsWatch(database, database.subscribe((ANY_SCOPE,)), owner, incarnation, cursor)
 
 
 def _digest_of(row: RunRow) -> int:
@@ -283,13 +287,13 @@ def list_cursor(connection: Connection, page: RunPage, incarnation: str) -> str:
     return encode_runs_cursor(RunsCursor(incarnation, page.project_id, at_ms, known, frozenset()))
 
 
-def _stands(connection: Connection, project_id: int) -> tuple[int, list[RunStand]]:
-    return read_now(connection), rows.run_stands(connection, project_id)
+def _stands(connection: Connection, owner: ProjectRow) -> tuple[int, list[RunStand]]:
+    return read_now(connection), rows.run_stands(connection, owner)
 
 
-def _page(connection: Connection, project_id: int, before: int) -> tuple[int, list[tuple[RunRow, RunOverview]]]:
+def _page(connection: Connection, owner: ProjectRow, before: int) -> tuple[int, list[tuple[RunRow, RunOverview]]]:
     at_ms = read_now(connection)
-    return at_ms, _with_proposals(connection, rows.runs_before(connection, project_id, before, RUNS_PER_PAGE))
+    return at_ms, _with_proposals(connection, rows.runs_before(connection, owner, before, RUNS_PER_PAGE))
 
 
 def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, RunOverview]]:
@@ -314,10 +318,10 @@ def _shortened(text: str) -> str:
 
 
 def _changed(
-    connection: Connection, project_id: int, scopes: Sequence[int]
+    connection: Connection, owner: ProjectRow, scopes: Sequence[int]
 ) -> tuple[int, list[tuple[RunRow, RunOverview]]]:
     at_ms = read_now(connection)
-    return at_ms, _with_proposals(connection, rows.runs_of_scopes(connection, project_id, scopes))
+    return at_ms, _with_proposals(connection, rows.runs_of_scopes(connection, owner, scopes))
 
 
 def _running(overview: RunOverview) -> tuple[bool, SessionState]:

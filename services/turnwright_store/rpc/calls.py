@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from sqlalchemy import Connection
 from turnwright_values.store import Durability
-from turnwright_values.types import Cursor, Tier
+from turnwright_values.types import Cursor, Right, Tier
 
 from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
@@ -34,7 +34,8 @@ from turnwright_store.domain.locks import POLICY_LOCK, REGISTRY_LOCK, project_lo
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Database, Transaction, Work
+from turnwright_store.domain.viewers import Viewer, viewing
+from turnwright_store.ports import ANY_SCOPE, Database, Query, Subscription, Transaction, Work
 from turnwright_store.sql.idempotency import RequestKey
 
 HOLDS_S_MAX: Final = 5.0
@@ -48,6 +49,22 @@ WatchHandler = Callable[[C, Q, Any], AsyncIterator[R]]
 Handler = Callable[[C, Q, Any], Awaitable[Any]]
 Fields = dict[str, Any]
 """The fields of an answer: its message is that of the rpc."""
+
+
+class DatabaseOfViewer(Struct, frozen=True):
+    """A database with the private runs of one viewer alone."""
+
+    database: Database
+    viewer: Viewer
+
+    async def write(self, work: Work[R], durability: Durability, locks: Collection[str]) -> R:
+        return await self.database.write(partial(viewing, self.viewer, work), durability, locks)
+
+    async def read(self, query: Query[R]) -> R:
+        return await self.database.read(partial(viewing, self.viewer, query))
+
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
+        return self.database.subscribe(scopes, follows)
 
 
 class StoreBackend(Struct):
@@ -86,7 +103,11 @@ class Calls:
 
     @property
     def _database(self) -> Database:
-        return self._service.database
+        """The database as it is there for the caller of an rpc."""
+        caller, policy, database = current_caller(), self._service.policy, self._service.database
+        if caller.is_trusted:
+            return database
+        return DatabaseOfViewer(database, Viewer(caller.name, partial(policy.has, caller, Right.ADMIN)))
 
     @property
     def _rules(self) -> StoreRules:

@@ -104,8 +104,8 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         return {"run": _show(tx, control.configure_run(tx, self._rules, caller, address_of(request), patch))}
 
     @mutation(locks=alias_locks)
-    def DeleteRun(self, request: pb.DeleteRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        retention.remove_run(tx, address_of(request))
+    def DeleteRun(self, request: pb.DeleteRunRequest, tx: Transaction, caller: Caller) -> Fields:
+        retention.remove_run(tx, self._rules, caller, address_of(request))
         return {}
 
     @mutation(locks=run_locks)

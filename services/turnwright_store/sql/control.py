@@ -12,9 +12,20 @@ from turnwright_values.types import RunSettings, TurnResult
 
 from turnwright_core.runs import RUNNING
 from turnwright_store.domain.runs_cursor import RunMark
+from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.inbox import IS_WAITING
-from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values, title_call_json
+from turnwright_store.sql.registry import ProjectRow
+from turnwright_store.sql.runs import (
+    CONFIGURE,
+    RUN,
+    RunRow,
+    execute_seen,
+    run_of,
+    seen,
+    setting_values,
+    title_call_json,
+)
 from turnwright_store.sql.tables import runs, scopes, turns, views
 from turnwright_store.sql.turns import RESULT
 
@@ -49,17 +60,19 @@ _SPENT: Final = (
     .where(turns.c.run_id == bindparam("run_is"), turns.c.loop > literal_column("0"))
     .order_by(turns.c.number)
 )
-_OF_PROJECT: Final = (
+_OF_PROJECT: Final = seen(
     RUN.where(runs.c.project_id == bindparam("project"), runs.c.id < bindparam("before"))
     .order_by(runs.c.id.desc())
     .limit(bindparam("page"))
 )
-_OF_SCOPES: Final = RUN.where(
-    runs.c.project_id == bindparam("project"), runs.c.scope_id.in_(bindparam("scopes", expanding=True))
+_OF_SCOPES: Final = seen(
+    RUN.where(runs.c.project_id == bindparam("project"), runs.c.scope_id.in_(bindparam("scopes", expanding=True)))
 )
-_STANDS: Final = select(
-    runs.c.scope_id, runs.c.alias, runs.c.revision, runs.c.status, runs.c.create_ms, runs.c.update_ms
-).where(runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0"))
+_STANDS: Final = seen(
+    select(runs.c.scope_id, runs.c.alias, runs.c.revision, runs.c.status, runs.c.create_ms, runs.c.update_ms).where(
+        runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0")
+    )
+)
 _PROPOSED: Final = (
     select(views.c.run_id, func.count())
     .where(views.c.run_id.in_(bindparam("ids", expanding=True)), IS_WAITING)
@@ -105,15 +118,16 @@ def ended_turns(connection: Connection, run_id: int) -> Iterator[tuple[int, Turn
             yield loop, RESULT.decode(result) if result else None, max(0, end_ms - begin_ms)
 
 
-def runs_before(connection: Connection, project_id: int, before: int, page: int) -> list[RunRow]:
+def runs_before(connection: Connection, owner: ProjectRow, before: int, page: int) -> list[RunRow]:
     """Runs of a project by their ids, those below one, the latest made first."""
-    values = {"project": project_id, "before": before, "page": page}
-    return [run_of(row) for row in connection.execute(_OF_PROJECT, values)]
+    values = {"project": owner.id, "before": before, "page": page}
+    return [run_of(row) for row in execute_seen(connection, _OF_PROJECT, values, viewer_in(owner.project.name))]
 
 
-def runs_of_scopes(connection: Connection, project_id: int, wanted: Collection[int]) -> list[RunRow]:
+def runs_of_scopes(connection: Connection, owner: ProjectRow, wanted: Collection[int]) -> list[RunRow]:
     """The runs of a project among the owners of these scopes, in the order in which they were written."""
-    found = map(run_of, connection.execute(_OF_SCOPES, {"project": project_id, "scopes": sorted(wanted)}))
+    values = {"project": owner.id, "scopes": sorted(wanted)}
+    found = map(run_of, execute_seen(connection, _OF_SCOPES, values, viewer_in(owner.project.name)))
     return sorted(found, key=lambda row: (row.run.update_ms, row.id))
 
 
@@ -128,12 +142,14 @@ class RunStand(Struct, frozen=True):
     update_ms: int
 
 
-def run_stands(connection: Connection, project_id: int) -> list[RunStand]:
+def run_stands(connection: Connection, owner: ProjectRow) -> list[RunStand]:
     """How each run of a project stands."""
-    waiting: dict[int, int] = dict(connection.execute(_PROPOSED_OF_PROJECT, {"project": project_id}).all())
+    values = {"project": owner.id}
+    waiting: dict[int, int] = dict(connection.execute(_PROPOSED_OF_PROJECT, values).all())
+    rows = execute_seen(connection, _STANDS, values, viewer_in(owner.project.name))
     return [
         RunStand(scope, alias, RunMark(revision, waiting.get(scope, 0)), status == RUNNING, create_ms, update_ms)
-        for scope, alias, revision, status, create_ms, update_ms in connection.execute(_STANDS, {"project": project_id})
+        for scope, alias, revision, status, create_ms, update_ms in rows
     ]
 
 

@@ -13,9 +13,12 @@ from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
 from turnwright_values.types import State
 
+from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.entries import IS_CURRENT, VISIBLE_VERSIONS, batched
 from turnwright_store.sql.keys import number_in
+from turnwright_store.sql.registry import ProjectRow
+from turnwright_store.sql.runs import IS_SEEN, execute_seen, seen
 from turnwright_store.sql.tables import projects, runs, views
 from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, EntryRow
 
@@ -35,9 +38,12 @@ _AFTER: Final = and_(
     or_(views.c.create_ms > bindparam("after_ms"), views.c.id > bindparam("after_id")),
 )
 _PAGE: Final = _WAITING.where(_AFTER).limit(bindparam("page"))
-_PAGE_OF_PROJECT: Final = _PAGE.where(_OF_PROJECT)
+_PAGE_OF_PROJECT: Final = seen(_PAGE.where(_OF_PROJECT))
 _NAMED: Final = select(projects.c.id).where(projects.c.name.in_(bindparam("names", expanding=True)))
 _PAGE_OF_PROJECTS: Final = _PAGE.where((runs.c.project_id + literal_column("0")).in_(_NAMED))
+_WHOLE: Final = select(projects.c.id).where(projects.c.name.in_(bindparam("whole", expanding=True)))
+_PAGE_SEEN: Final = _PAGE_OF_PROJECTS.where(IS_SEEN | runs.c.project_id.in_(_WHOLE))
+"""Where not all runs of all of them are there for the viewer: of `whole` they are."""
 _PAGE_OF_RUN: Final = _PAGE.where(views.c.run_id == bindparam("run"))
 _SHOWN: Final = (
     select(views.c.id, *ENTRY_ROW_COLUMNS)
@@ -69,21 +75,29 @@ class InboxRow(Struct, frozen=True):
 
 def page_of_waiting(
     connection: Connection,
-    project: int | None,
+    owner: ProjectRow | None,
     run: int | None,
     after: tuple[int, int],
     page: int,
     names: Sequence[str] | None = None,
 ) -> list[InboxRow]:
     """What waits after (time, row), in a run, in a project, in all, or in those with one of these names."""
-    values = {"after_ms": after[0], "after_id": after[1], "page": page}
+    values: dict[str, Any] = {"after_ms": after[0], "after_id": after[1], "page": page}
     if run is not None:
         return _rows(connection, _PAGE_OF_RUN, values | {"run": run})
-    if project is not None:
-        return _rows(connection, _PAGE_OF_PROJECT, values | {"project": project})
-    if names is not None:
-        return _rows(connection, _PAGE_OF_PROJECTS, values | {"names": list(names)})
-    return _rows(connection, _PAGE, values)
+    if owner is not None:
+        values |= {"project": owner.id}
+        found = execute_seen(connection, _PAGE_OF_PROJECT, values, viewer_in(owner.project.name))
+        return [InboxRow(*row) for row in found]
+    if names is None:
+        return _rows(connection, _PAGE, values)
+    values |= {"names": list(names)}
+    viewers = {name: viewer_in(name) for name in names}
+    viewer = next(filter(None, viewers.values()), None)
+    if viewer is None:
+        return _rows(connection, _PAGE_OF_PROJECTS, values)
+    whole = [name for name, seen_by in viewers.items() if seen_by is None]
+    return _rows(connection, _PAGE_SEEN, {**values, "viewer": viewer, "whole": whole})
 
 
 def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]) -> list[InboxRow]:

@@ -7,16 +7,28 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
-from sqlalchemy import Connection, Select, Update, and_, bindparam, case, insert, literal_column, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    case,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 from turnwright_values.store import TitleCall
 from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings
 
 from turnwright_core.errors import Reason, fault
+from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.clauses import parameters, unanswered
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of, settings_of
 from turnwright_store.sql.next_loop import next_loop
-from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.registry import ProjectRow, get_project
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 from turnwright_store.sql.tables import loops, projects, quotas, runs, scopes
 
@@ -86,6 +98,8 @@ class RunRow(RunHead, frozen=True):
     """Of a fork, what was asked of the loop that it goes on from."""
     title_call: TitleCall | None
     """The model call for its title; None before that."""
+    by: str
+    """Who created it; empty for runs of earlier releases."""
     run: Run
 
     @property
@@ -129,6 +143,7 @@ _COLUMNS: Final = (
     runs.c.model_loop,
     runs.c.asked,
     runs.c.title_call,
+    runs.c.by,
     runs.c.model,
     runs.c.temperature,
     runs.c.persona,
@@ -137,6 +152,7 @@ _COLUMNS: Final = (
     runs.c.yolo,
     runs.c.calls,
     runs.c.title,
+    runs.c.private,
     runs.c.status,
     runs.c.summary,
     runs.c.loops_queued,
@@ -171,9 +187,33 @@ RUN: Final[Select[Any]] = _with_scopes(*_COLUMNS, *LOOP_COLUMNS).outerjoin(
 """Runs with everything that is known of them."""
 
 _IS_NAMED: Final = and_(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
-BY_ALIAS: Final = RUN.where(_IS_NAMED)
-_HEAD_BY_ALIAS: Final = _with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED)
-_PAGE: Final = (
+IS_SEEN: Final = (runs.c.private == literal_column("0")) | (runs.c.by == bindparam("viewer"))
+"""Whether a run is there for who does not see the private runs of others."""
+
+Seen = tuple[Select[Any], Select[Any]]
+"""A statement for who sees all runs, and the same one for everybody else."""
+
+
+def seen(statement: Select[Any]) -> Seen:
+    return statement, statement.where(IS_SEEN)
+
+
+def execute_seen(connection: Connection, statement: Seen, values: dict[str, Any], viewer: str | None) -> Any:
+    """`viewer`: whose private runs are there; None: everybody's."""
+    whole, part = statement
+    return (
+        connection.execute(whole, values) if viewer is None else connection.execute(part, {**values, "viewer": viewer})
+    )
+
+
+_BY_ALIAS: Final = seen(RUN.where(_IS_NAMED))
+_HEAD_BY_ALIAS: Final = seen(_with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED))
+_IS_TAKEN: Final = (
+    select(runs.c.id)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(_IS_NAMED, runs.c.removed_ms == literal_column("0"))
+)
+_PAGE: Final = seen(
     RUN.where(
         runs.c.project_id == bindparam("project"),
         (runs.c.update_ms < bindparam("before_ms"))
@@ -182,7 +222,7 @@ _PAGE: Final = (
     .order_by(runs.c.update_ms.desc(), runs.c.id.desc())
     .limit(bindparam("page"))
 )
-_MOVED: Final = (
+_MOVED: Final = seen(
     RUN.where(
         runs.c.project_id == bindparam("project"),
         runs.c.id < bindparam("before_id"),
@@ -226,12 +266,14 @@ def run_of(row: Sequence[Any]) -> RunRow:
     current, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
     project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
-    *place, asked, call, model, temperature, persona, limit, budget, yolo, calls, title, status, summary, \
-        queued, rev, made, written, parent, parent_turn = more  # fmt: skip
+    *place, asked, call, by, model, temperature, persona, limit, budget, yolo, calls, title, private, status, \
+        summary, queued, rev, made, written, parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
-        RunSettings(model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), title),
+        RunSettings(
+            model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), title, bool(private)
+        ),
         status,
         turn,
         loop_of(row[_LOOP_AT:]),
@@ -242,12 +284,19 @@ def run_of(row: Sequence[Any]) -> RunRow:
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
     )
-    return RunRow(*(*current, *place, settings_of(asked), _TITLE_CALL.decode(call) if call else None, run))
+    return RunRow(*(*current, *place, settings_of(asked), _TITLE_CALL.decode(call) if call else None, by, run))
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:
-    row = connection.execute(BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
+    """A run by project name and alias; None where there is none for whom the work is done."""
+    named = {"project": project, "alias": alias}
+    row = execute_seen(connection, _BY_ALIAS, named, viewer_in(project)).one_or_none()
     return run_of(row) if row else None
+
+
+def is_taken(connection: Connection, project: str, alias: str) -> bool:
+    """Whether an alias names a run, for whomever that is there."""
+    return connection.execute(_IS_TAKEN, {"project": project, "alias": alias}).first() is not None
 
 
 def get_run(connection: Connection, project: str, alias: str) -> RunRow:
@@ -261,7 +310,8 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
 
 def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
     """The head of a run, by project name and alias. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
-    row = connection.execute(_HEAD_BY_ALIAS, {"project": project, "alias": alias}).one_or_none()
+    named = {"project": project, "alias": alias}
+    row = execute_seen(connection, _HEAD_BY_ALIAS, named, viewer_in(project)).one_or_none()
     if row is None:
         get_project(connection, project)
         raise run_not_found(project, alias)
@@ -279,19 +329,19 @@ def load_runs(connection: Connection, ids: Sequence[int]) -> list[RunRow]:
     return [found[one] for one in ids if one in found]
 
 
-def list_runs(connection: Connection, project_id: int, before: tuple[int, int], page: int) -> Iterator[RunRow]:
+def list_runs(connection: Connection, owner: ProjectRow, before: tuple[int, int], page: int) -> Iterator[RunRow]:
     """Runs of a project, latest written first, those before (update_ms, id)."""
-    values = {"project": project_id, "before_ms": before[0], "before_id": before[1], "page": page}
-    with connection.execute(_PAGE, values) as rows:
+    values = {"project": owner.id, "before_ms": before[0], "before_id": before[1], "page": page}
+    with execute_seen(connection, _PAGE, values, viewer_in(owner.project.name)) as rows:
         yield from map(run_of, rows)
 
 
 def list_moved(
-    connection: Connection, project_id: int, top: tuple[int, int], before: int, page: int
+    connection: Connection, owner: ProjectRow, top: tuple[int, int], before: int, page: int
 ) -> Iterator[RunRow]:
     """Runs that were there when `top` (update_ms, id) was the first of all, and were written since; latest first."""
-    values = {"project": project_id, "top_ms": top[0], "top_id": top[1], "before_id": before, "page": page}
-    with connection.execute(_MOVED, values) as rows:
+    values = {"project": owner.id, "top_ms": top[0], "top_id": top[1], "before_id": before, "page": page}
+    with execute_seen(connection, _MOVED, values, viewer_in(owner.project.name)) as rows:
         yield from map(run_of, rows)
 
 
@@ -307,6 +357,7 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
         **asdict(settings),
         "budget": budget_json(settings.budget),
         "calls": int(settings.calls),
+        "private": int(settings.private),
     }
 
 

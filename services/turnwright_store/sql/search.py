@@ -20,11 +20,13 @@ from msgspec import Struct
 from sqlalchemy import Connection, TextClause, bindparam, func, literal_column, select, text, tuple_, update
 
 from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, split_words
+from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.ports import POSTGRESQL
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.contents import cut
 from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
+from turnwright_store.sql.registry import ProjectRow
 from turnwright_store.sql.scopes import find_meta, put_meta
 from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 
@@ -179,7 +181,7 @@ _SEEN: Final = """
     SELECT entry_id, path, revision, score FROM ({ranked}) AS ranked
     WHERE EXISTS (
         SELECT 1 FROM projects
-        JOIN runs ON runs.project_id = projects.id AND runs.removed_ms = 0
+        JOIN runs ON runs.project_id = projects.id AND runs.removed_ms = 0 {seen}
         JOIN views ON views.run_id = runs.id AND views.path = ranked.path AND views.to_rev IS NULL
         WHERE projects.scope_id = :scope AND views.entry_id = ranked.entry_id
     )
@@ -188,17 +190,21 @@ _SEEN: Final = """
 """The best hits that some run sees. Checked one by one, because enough are found among the first."""
 
 
-def _hits(ranked: str, *, is_narrowed: bool) -> TextClause:
-    statement = _SEEN.replace("{ranked}", ranked)
+def _hits(ranked: str, *, is_narrowed: bool, is_limited: bool) -> TextClause:
+    limited = "AND (runs.private = 0 OR runs.by = :viewer)" if is_limited else ""
+    statement = _SEEN.replace("{ranked}", ranked).replace("{seen}", limited)
     if not is_narrowed:
         return text(statement.format(narrowed=""))
     return text(statement.format(narrowed="AND scheme IN :schemes")).bindparams(bindparam("schemes", expanding=True))
 
 
 _HITS: Final = {
-    (is_postgresql, is_narrowed): _hits(_LEXEMES_RANKED if is_postgresql else _FTS5_RANKED, is_narrowed=is_narrowed)
+    (is_postgresql, is_narrowed, is_limited): _hits(
+        _LEXEMES_RANKED if is_postgresql else _FTS5_RANKED, is_narrowed=is_narrowed, is_limited=is_limited
+    )
     for is_postgresql in (False, True)
     for is_narrowed in (False, True)
+    for is_limited in (False, True)
 }
 
 
@@ -322,16 +328,19 @@ def advance_watermark(connection: Connection, scope: int, reached: int) -> None:
 
 
 def find_hits(
-    connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int
+    connection: Connection, owner: ProjectRow, words: Sequence[str], schemes: Sequence[str], hits: int
 ) -> list[RankedEntry]:
-    """The entries of a scope that hold some of the words and that some run sees, best first."""
+    """The entries of a project that hold some of the words and that a run sees which is there for the viewer."""
     is_postgresql = connection.dialect.name == POSTGRESQL
     wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
     if not wanted:
         return []
     # Quoted, words are words: nothing that somebody looks for is an operator of the query language.
     query: object = wanted if is_postgresql else " OR ".join(f'"{lexeme}"' for lexeme in wanted)
-    values: dict[str, object] = {"words": query, "scope": scope, "hits": hits}
+    values: dict[str, object] = {"words": query, "scope": owner.scope, "hits": hits}
     if schemes:
         values["schemes"] = list(schemes)
-    return [RankedEntry(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]
+    if (viewer := viewer_in(owner.project.name)) is not None:
+        values["viewer"] = viewer
+    statement = _HITS[is_postgresql, bool(schemes), viewer is not None]
+    return [RankedEntry(*row) for row in connection.execute(statement, values)]

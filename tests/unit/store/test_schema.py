@@ -7,8 +7,9 @@ import sys
 
 import pytest
 import sqlalchemy
-from turnwright_values.types import Cursor
+from turnwright_values.types import Cursor, Project
 
+from turnwright_store.domain.viewers import Viewer, viewing
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.sql import contents, history, inbox, plans, views
 from turnwright_store.sql.entries import find_at_paths
@@ -16,6 +17,7 @@ from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.idempotency import delete_old_answers
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.loops import changed_loops
+from turnwright_store.sql.registry import ProjectRow
 from turnwright_store.sql.runs import find_run, list_runs
 from turnwright_store.sql.turns import changed_turns
 from turnwright_store.wiring import GRPC_NAME
@@ -323,6 +325,16 @@ def shown():
     return views.EntryRow("a", "", 11, 1, 4, "", 0, 0, 1, 1, 100, 0, 1, version_key(5, 1), 5, 1, 0, 1, 1, 2)
 
 
+def owner_of(run):
+    return ProjectRow(run.project_id, run.project_scope, Project(run.project))
+
+
+def for_bob(ask):
+    """The same question, asked by somebody who does not see the private runs of others."""
+    bob = Viewer("bob", lambda _project: False)
+    return lambda core, run: viewing(bob, lambda core: ask(core, run), core)
+
+
 QUESTIONS = {
     "bodies": (
         lambda core, run: contents.load_entries(core, run, [shown()], views.Wanted()),
@@ -351,13 +363,28 @@ QUESTIONS = {
     "run": (lambda core, _run: find_run(core, "p", "r"), "sqlite_autoindex_runs_1 (project_id=? AND alias=?)"),
     "loops": (lambda core, run: changed_loops(core, run.id, (5, 0), 9, 5), "ix_loops_changed (run_id=? AND revision>?"),
     "turns": (lambda core, run: changed_turns(core, run.id, (5, 0), 9, 5), "ix_turns_changed (run_id=? AND revision>?"),
-    "runs": (lambda core, run: list(list_runs(core, run.project_id, (9, 9), 5)), "ix_runs_latest (project_id=?"),
+    "runs": (
+        lambda core, run: list(list_runs(core, owner_of(run), (9, 9), 5)),
+        "ix_runs_latest (project_id=?",
+    ),
+    "run, for bob": (
+        for_bob(lambda core, _run: find_run(core, "p", "r")),
+        "sqlite_autoindex_runs_1 (project_id=? AND alias=?)",
+    ),
+    "runs, for bob": (
+        for_bob(lambda core, run: list(list_runs(core, owner_of(run), (9, 9), 5))),
+        "ix_runs_latest (project_id=?",
+    ),
+    "inbox, for bob": (
+        for_bob(lambda core, _run: inbox.page_of_waiting(core, None, None, (1, 1), 5, ["p"])),
+        "views USING INDEX ix_views_waiting (create_ms>?)",
+    ),
     "inbox": (
         lambda core, _run: inbox.page_of_waiting(core, None, None, (1, 1), 5),
         "views USING INDEX ix_views_waiting (create_ms>?)",
     ),
     "inbox of a project": (
-        lambda core, run: inbox.page_of_waiting(core, run.project_id, None, (1, 1), 5),
+        lambda core, run: inbox.page_of_waiting(core, owner_of(run), None, (1, 1), 5),
         "views USING INDEX ix_views_waiting (create_ms>?)",
     ),
     "overdue": (

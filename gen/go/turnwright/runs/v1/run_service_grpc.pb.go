@@ -50,7 +50,7 @@ type RunServiceClient interface {
 	RenameRun(ctx context.Context, in *RenameRunRequest, opts ...grpc.CallOption) (*RenameRunResponse, error)
 	// Changes the settings that the loops of a run share, such as its model.
 	ConfigureRun(ctx context.Context, in *ConfigureRunRequest, opts ...grpc.CallOption) (*ConfigureRunResponse, error)
-	// Deletes a run whose loops have all ended, with everything that belongs to it alone.
+	// Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE.
 	DeleteRun(ctx context.Context, in *DeleteRunRequest, opts ...grpc.CallOption) (*DeleteRunResponse, error)
 	// Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active.
 	AbortRun(ctx context.Context, in *AbortRunRequest, opts ...grpc.CallOption) (*AbortRunResponse, error)
@@ -198,7 +198,7 @@ type RunServiceServer interface {
 	RenameRun(context.Context, *RenameRunRequest) (*RenameRunResponse, error)
 	// Changes the settings that the loops of a run share, such as its model.
 	ConfigureRun(context.Context, *ConfigureRunRequest) (*ConfigureRunResponse, error)
-	// Deletes a run whose loops have all ended, with everything that belongs to it alone.
+	// Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE.
 	DeleteRun(context.Context, *DeleteRunRequest) (*DeleteRunResponse, error)
 	// Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active.
 	AbortRun(context.Context, *AbortRunRequest) (*AbortRunResponse, error)

@@ -41,7 +41,7 @@ const (
 	Right_RIGHT_FILES Right = 6
 	// To have effects outside of a project, such as commands in a shell.
 	Right_RIGHT_COMMAND Right = 7
-	// To rename and delete runs, and to set schedules and the rules for files.
+	// To rename runs, to delete those of others, and to set schedules and the rules for files.
 	Right_RIGHT_MANAGE Right = 8
 	// To say who may do what, and to change what all share, such as models.
 	Right_RIGHT_ADMIN Right = 9

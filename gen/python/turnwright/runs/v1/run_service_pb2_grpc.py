@@ -143,7 +143,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRun(self, request, context):
-        """Deletes a run whose loops have all ended, with everything that belongs to it alone.
+        """Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

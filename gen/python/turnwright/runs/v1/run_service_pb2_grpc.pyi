@@ -51,7 +51,7 @@ class RunServiceStub:
     ConfigureRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ConfigureRunRequest, _run_service_pb2.ConfigureRunResponse]
     """Changes the settings that the loops of a run share, such as its model."""
     DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]
-    """Deletes a run whose loops have all ended, with everything that belongs to it alone."""
+    """Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE."""
     AbortRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.AbortRunRequest, _run_service_pb2.AbortRunResponse]
     """Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active."""
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.InjectMessageRequest, _run_service_pb2.InjectMessageResponse]
@@ -79,7 +79,7 @@ class RunServiceAsyncStub(RunServiceStub):
     ConfigureRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ConfigureRunRequest, _run_service_pb2.ConfigureRunResponse]  # type: ignore[assignment]
     """Changes the settings that the loops of a run share, such as its model."""
     DeleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]  # type: ignore[assignment]
-    """Deletes a run whose loops have all ended, with everything that belongs to it alone."""
+    """Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE."""
     AbortRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.AbortRunRequest, _run_service_pb2.AbortRunResponse]  # type: ignore[assignment]
     """Ends the active loop with 499; the next queued loop then starts. Does nothing if none, or not the named one, is active."""
     InjectMessage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.InjectMessageRequest, _run_service_pb2.InjectMessageResponse]  # type: ignore[assignment]
@@ -152,7 +152,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.DeleteRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.DeleteRunResponse, _abc.Awaitable[_run_service_pb2.DeleteRunResponse]]:
-        """Deletes a run whose loops have all ended, with everything that belongs to it alone."""
+        """Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE."""
 
     @_abc_1.abstractmethod
     def AbortRun(

@@ -42,7 +42,7 @@ class _RightEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Right.ValueType
     RIGHT_COMMAND: _Right.ValueType  # 7
     """To have effects outside of a project, such as commands in a shell."""
     RIGHT_MANAGE: _Right.ValueType  # 8
-    """To rename and delete runs, and to set schedules and the rules for files."""
+    """To rename runs, to delete those of others, and to set schedules and the rules for files."""
     RIGHT_ADMIN: _Right.ValueType  # 9
     """To say who may do what, and to change what all share, such as models."""
     RIGHT_SERVICE: _Right.ValueType  # 10
@@ -68,7 +68,7 @@ RIGHT_FILES: Right.ValueType  # 6
 RIGHT_COMMAND: Right.ValueType  # 7
 """To have effects outside of a project, such as commands in a shell."""
 RIGHT_MANAGE: Right.ValueType  # 8
-"""To rename and delete runs, and to set schedules and the rules for files."""
+"""To rename runs, to delete those of others, and to set schedules and the rules for files."""
 RIGHT_ADMIN: Right.ValueType  # 9
 """To say who may do what, and to change what all share, such as models."""
 RIGHT_SERVICE: Right.ValueType  # 10

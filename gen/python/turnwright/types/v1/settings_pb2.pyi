@@ -396,6 +396,7 @@ class RunSettings(_message.Message):
     YOLO_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Default model of the run's loops: an alias, or `vendor/model`."""
     temperature: _builtins.float
@@ -411,6 +412,11 @@ class RunSettings(_message.Message):
     title: _builtins.str
     """What a person calls the run: one line of at most 200 characters, without control characters. Empty: as Run.title says. A
     fork begins without it.
+    """
+    private: _builtins.bool
+    """Whether the run is there for nobody but whoever creates it, and those with ADMIN in its project: for others it is in no list,
+    watch, inbox or search, and calls that name it fail with NOT_FOUND, reason RUN_NOT_FOUND; only its alias is taken. It cannot
+    be changed, and forks have it too. The files of the project are everybody's. Default false.
     """
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
@@ -429,10 +435,11 @@ class RunSettings(_message.Message):
         yolo: _builtins.bool = ...,
         calls: Global___CallStyle.ValueType = ...,
         title: _builtins.str = ...,
+        private: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "private", b"private", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

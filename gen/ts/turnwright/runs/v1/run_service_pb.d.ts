@@ -775,7 +775,7 @@ export declare const RunService: GenService<{
     output: typeof ConfigureRunResponseSchema;
   },
   /**
-   * Deletes a run whose loops have all ended, with everything that belongs to it alone.
+   * Deletes a run whose loops have all ended, with everything that belongs to it alone. Who has not created it needs MANAGE.
    *
    * @generated from rpc turnwright.runs.v1.RunService.DeleteRun
    */

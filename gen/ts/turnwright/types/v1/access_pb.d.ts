@@ -102,7 +102,7 @@ export enum Right {
   COMMAND = 7,
 
   /**
-   * To rename and delete runs, and to set schedules and the rules for files.
+   * To rename runs, to delete those of others, and to set schedules and the rules for files.
    *
    * @generated from enum value: RIGHT_MANAGE = 8;
    */

@@ -328,6 +328,15 @@ export declare type RunSettings = Message<"turnwright.types.v1.RunSettings"> & {
    * @generated from field: string title = 9;
    */
   title: string;
+
+  /**
+   * Whether the run is there for nobody but whoever creates it, and those with ADMIN in its project: for others it is in no list,
+   * watch, inbox or search, and calls that name it fail with NOT_FOUND, reason RUN_NOT_FOUND; only its alias is taken. It cannot
+   * be changed, and forks have it too. The files of the project are everybody's. Default false.
+   *
+   * @generated from field: bool private = 10;
+   */
+  private: boolean;
 };
 
 /**
