@@ -27,6 +27,8 @@ ENVOY = Path(sys.executable).with_name("envoy")
 ORIGIN = "https://agents.example.com"
 WAIT_S = 60
 IDLE_S = 3
+PROXY = "spiffe://corp.example/ns/edge/sa/envoy"
+"""Who the edge is to the executors."""
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Edge:
 
 def configured(folder: Path, authority: Authority, clients: Authority, executors: list[str], ports: list[int]) -> Path:
     """The config of deploy/ with the addresses and files of a test."""
-    edge = authority.issue(folder / "edge")
+    edge, upstream = authority.issue(folder / "edge"), authority.issue(folder / "upstream", PROXY)
     made = subprocess.run(
         [sys.executable, CONFIG.with_name("descriptor.py")], capture_output=True, check=True, timeout=WAIT_S
     )
@@ -53,6 +55,8 @@ def configured(folder: Path, authority: Authority, clients: Authority, executors
         ("/etc/envoy/tls/tls.key", f"{edge}/key.pem"),
         ("/etc/envoy/clients/ca.crt", str(clients.file)),
         ("/etc/envoy/upstream/ca.crt", str(authority.file)),
+        ("/etc/envoy/upstream/tls.crt", f"{upstream}/cert.pem"),
+        ("/etc/envoy/upstream/tls.key", f"{upstream}/key.pem"),
         ("/etc/envoy/turnwright.binpb", f"{folder}/turnwright.binpb"),
         ("address: 0.0.0.0, port_value: 8443", f"address: 127.0.0.1, port_value: {ports[0]}"),
         ("address: 0.0.0.0, port_value: 8444", f"address: 127.0.0.1, port_value: {ports[1]}"),
