@@ -33,6 +33,8 @@ def check_url(text: str) -> str:
 class ExecutorSettings(PeerSettings):
     """Settings of the executor. Rows RU298-RU305 name the defaults of the loop controls."""
 
+    runs_commands = True
+
     assembler: str = setting("Address of the assembler.", "127.0.0.1:7442")
     provider: str = setting("Address of the provider.", "127.0.0.1:7443")
 

@@ -207,7 +207,7 @@ class _Guarded(grpc.GenericRpcHandler):
     def _connected(self, found: Handler, method: str, context: Any, metadata: Metadata) -> Handler:
         """The handler for a caller whom the connection names."""
         try:
-            caller = self._caller_of(metadata, context.auth_context())
+            caller = self._caller_of(metadata, context)
         except TurnwrightError as error:
             return refusing(error, method, self._calls)
         return self._counting(found, method, caller)
@@ -254,9 +254,9 @@ class _Guarded(grpc.GenericRpcHandler):
         enter_caller(caller)
         return caller.name
 
-    def _caller_of(self, metadata: Metadata, connection: Mapping[str, Sequence[bytes]] | None = None) -> Caller:
+    def _caller_of(self, metadata: Metadata, context: Any = None) -> Caller:
         self._gate.revoked = self._policy.revoked_token_ids
-        return self._gate.caller(metadata, connection)
+        return self._gate.caller(metadata, context)
 
     async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.

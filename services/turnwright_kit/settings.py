@@ -148,6 +148,8 @@ class Settings:
     """Every setting of the class, by name."""
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Names of the plain values of the class."""
+    runs_commands: ClassVar[bool] = False
+    """Whether the commands of models run beside the service."""
 
     home: Path = setting("Directory for the database, token, sockets and log.", default_factory=default_home)
     token: str = setting(
@@ -321,8 +323,14 @@ class Settings:
             found = read_identity_file(file, is_needed=bool(self.identity))
         except ValueError as error:
             raise SettingsError(f"{error}.") from None
-        if found.peer and not self.tls_mutual:
+        has_sidecar = any(one.address for one in found.proxy)
+        if found.peer and not (self.tls_mutual or has_sidecar):
             raise SettingsError(f"{file} names peers by their certificates: set TURNWRIGHT_TLS_MUTUAL to ask for them.")
+        if has_sidecar and self.runs_commands:
+            raise SettingsError(
+                f"{file} trusts whoever connects from within the pod, and commands of models run there: name the proxy "
+                "of executors by the `uri` of its certificate."
+            )
         return found
 
     @property

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 from turnwright_values.types import Tier
@@ -22,7 +22,7 @@ from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof
 from turnwright_kit.identity.for_whom import FOR, caller_for
 from turnwright_kit.identity.headers import AUTHORIZATION, FORWARDED, TIER
 from turnwright_kit.identity.own_tokens import LEEWAY_S, OwnTokens, TokenKey, is_own
-from turnwright_kit.identity.peers import URIS, Peers
+from turnwright_kit.identity.peers import Peers
 from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
 from turnwright_kit.scope import Metadata
 
@@ -86,20 +86,21 @@ class CallerGate:
         """Whether the connection says who makes a call: it has no token, and certificates count here."""
         return self._peers is not None and not any(key == AUTHORIZATION for key, _ in metadata)
 
-    def caller(self, metadata: Metadata, connection: Mapping[str, Sequence[bytes]] | None = None) -> Caller:
+    def caller(self, metadata: Metadata, context: Any = None) -> Caller:
         """The caller that the headers of a call name. Raises UNAUTHENTICATED, TIER_FORBIDDEN, and others.
 
-        `connection` is what gRPC says of it, for a call that it says the caller of.
+        `context` is that of a call whose caller its connection says.
         """
         headers = dict(metadata)
         if len(headers) < len(metadata):
             _check_single(metadata)
         sent: tuple[object, ...] = headers.get(AUTHORIZATION), headers.get(TIER), headers.get(FOR)
-        if connection is not None:
-            sent = (*sent, headers.get(FORWARDED), *connection.get(URIS, ()))
+        connection = self._peers.connection(context) if context is not None and self._peers else None
+        if connection:
+            sent = (*sent, headers.get(FORWARDED), connection)
         known = self._known.get(sent)
         if known is None or known.is_over():
-            if connection is not None and self._peers:
+            if connection and self._peers:
                 sender = self._peers.caller(connection, str(headers.get(FORWARDED) or ""))
             else:
                 sender = self._verified(str(sent[0] or ""))

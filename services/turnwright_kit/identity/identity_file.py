@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -43,10 +44,12 @@ class NamedPeer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamedProxy(Struct, frozen=True, forbid_unknown_fields=True):
-    """A proxy that is trusted with saying whose certificate it has verified."""
+    """A proxy that is trusted with saying whose certificate it has verified, by one of these."""
 
-    uri: str
+    uri: str = ""
     """That of its own certificate."""
+    address: str = ""
+    """Where the sidecar of a mesh connects from, within the pod of this service: `127.0.0.6` for that of Istio."""
 
 
 class IdentitySettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +84,7 @@ def read_identity_file(file: Path, *, is_needed: bool) -> IdentitySettings:
 
 
 def _check(found: IdentitySettings) -> None:
-    uris = [*(one.uri for one in found.peer), *(one.uri for one in found.proxy)]
+    uris = [*(one.uri for one in found.peer), *(one.uri for one in found.proxy if not one.address)]
     for what, names in (
         ("issuer", [one.name for one in found.issuer]),
         ("URL of an issuer", [one.url for one in found.issuer]),
@@ -95,6 +98,13 @@ def _check(found: IdentitySettings) -> None:
         parts = urlsplit(uri)
         if parts.scheme != "spiffe" or not parts.netloc or not parts.path.strip("/"):
             raise ValueError(f"the URI of a peer or proxy is `spiffe://TRUST-DOMAIN/PATH`, whole; not {uri!r}")
+    for proxy in filter(lambda one: one.address, found.proxy):
+        try:
+            is_fit = ip_address(proxy.address).is_loopback and not proxy.uri
+        except ValueError:
+            is_fit = False
+        if not is_fit:
+            raise ValueError(f"the address of a sidecar is one of loopback, without a `uri`; not {proxy.address!r}")
     for peer in found.peer:
         check_name(peer.principal, peer.kind)
         check_names(peer.groups)

@@ -2,25 +2,28 @@
 
 gRPC has verified the certificate, and hands over its URI. A proxy that `identity.toml` names tells of its client in the
 header `x-forwarded-client-cert`, as Envoy writes it: what counts is the last element, which that proxy has added. From
-anybody else the header counts for nothing. No proxy can vouch for a service, which may act for everybody.
+anybody else the header counts for nothing. No proxy can vouch for a service, which may act for everybody, but the one
+that stands in front of this service alone: the sidecar of a mesh, in the same pod, which connects in plaintext.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit.identity.caller import TIERS, Caller, Kind, Proof
 from turnwright_kit.identity.identity_file import IdentitySettings
 from turnwright_kit.identity.refusals import refusal
 
-URIS: Final = "peer_uri"
+_URIS: Final = "peer_uri"
 """Where gRPC has the URIs of a verified certificate. Its list of all names would let a DNS name pass for one."""
 
-_TLS: Final = "transport_security_type"
+_SECURITY: Final = "transport_security_type"
 _SHOWN_CHARS: Final = 200
 _PAIR: Final = re.compile(r'\s*([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^",;]*)(?:([;,])|\Z)')
 
@@ -28,6 +31,15 @@ _NO_PROOF: Final = (
     "Send `authorization: Bearer <token>` with the token of this deployment (TURNWRIGHT_TOKEN), or connect with a "
     "certificate that its `identity.toml` names."
 )
+
+
+class Connection(Struct, frozen=True):
+    """What is known of a connection."""
+
+    is_tls: bool
+    uris: tuple[bytes, ...]
+    """Those in its verified certificate."""
+    is_of_sidecar: bool
 
 
 class Peers:
@@ -38,20 +50,29 @@ class Peers:
             one.uri: Caller(one.principal, one.kind, TIERS[one.kind], Proof.CERTIFICATE, frozenset(one.groups))
             for one in settings.peer
         }
-        self._proxies = frozenset(one.uri for one in settings.proxy)
+        self._proxies = frozenset(one.uri for one in settings.proxy if one.uri)
+        self._sidecars = tuple(_begin_of_peer(one.address) for one in settings.proxy if one.address)
         self._domains = {urlsplit(uri).netloc for uri in (*self._callers, *self._proxies)}
 
-    def caller(self, connection: Mapping[str, Sequence[bytes]], forwarded: str) -> Caller:
-        """Who calls by a connection that gRPC tells this of, with this header. Raises UNAUTHENTICATED."""
-        if tuple(connection.get(_TLS, ())) != (b"ssl",):
+    def connection(self, context: Any) -> Connection:
+        """That of a call, from the context of its handler."""
+        told = context.auth_context()
+        is_tls = tuple(told.get(_SECURITY, ())) == (b"ssl",)
+        is_of_sidecar = not is_tls and bool(self._sidecars) and context.peer().startswith(self._sidecars)
+        return Connection(is_tls, tuple(told.get(_URIS, ())) if is_tls else (), is_of_sidecar)
+
+    def caller(self, connection: Connection, forwarded: str) -> Caller:
+        """Who calls by a connection, with this header. Raises UNAUTHENTICATED."""
+        if not (connection.is_tls or connection.is_of_sidecar):
             raise refusal("missing", _NO_PROOF)
-        uri = _only([one.decode(errors="replace") for one in connection.get(URIS, ())], "The certificate")
-        if uri not in self._proxies:
-            return self._named(uri)
+        if connection.is_tls:
+            uri = _only([one.decode(errors="replace") for one in connection.uris], "The certificate")
+            if uri not in self._proxies:
+                return self._named(uri)
         if not forwarded:
             raise refusal("missing", f"The proxy says of no certificate that its client has. {_NO_PROOF}")
         caller = self._named(_only(_uris_of_last(forwarded), "The certificate that the proxy has verified"))
-        if caller.kind is Kind.SERVICE:
+        if caller.kind is Kind.SERVICE and not connection.is_of_sidecar:
             raise refusal("certificate", "Services connect by themselves: no proxy can vouch for one.")
         return Caller(caller.name, caller.kind, caller.tier, Proof.PROXY, caller.groups)
 
@@ -69,6 +90,11 @@ class Peers:
         else:
             why = "is that of no `[[peer]]` in `identity.toml`"
         return refusal("certificate", f"The URI {shown!r} of this certificate {why}. {_NO_PROOF}")
+
+
+def _begin_of_peer(address: str) -> str:
+    """What gRPC's name of a peer at an address of this host begins with."""
+    return f"ipv6:%5B{address}%5D:" if ":" in address else f"ipv4:{address}:"
 
 
 def _only(uris: Sequence[str], what: str) -> str:
