@@ -13,12 +13,12 @@ from turnwright_cli.administration import time_span, utc_time
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import open_project
+from turnwright_cli.session import open_project, open_scope
 
 
 async def list_grants(call: Invocation, *, deployment: bool) -> int:
-    async with open_project(call) as (client, project):
-        found = [grant async for grant in client.list_grants("" if deployment else project)]
+    async with open_scope(call, deployment=deployment) as (client, project):
+        found = [grant async for grant in client.list_grants(project)]
     return show_list(call, found, _GRANTS, empty="No grants: nobody but the holder of the secret has a right.")
 
 
@@ -29,14 +29,14 @@ async def set_grant(
     left_out = [access_pb2.Right.Value(f"RIGHT_{word.upper()}") for word in without]
     ends_ms = int((time.time() + time_span("--until", until).total_seconds()) * 1000) if until else 0
     wanted = grant_pb2.GrantRole.Value(f"GRANT_ROLE_{role.upper()}")
-    async with open_project(call) as (client, project):
-        made = await client.set_grant("" if deployment else project, subject, wanted, left_out, ends_ms)
-    return answer(call, [made], f"{safe_line(made.subject)} is {role} of {'the deployment' if deployment else project}")
+    async with open_scope(call, deployment=deployment) as (client, project):
+        made = await client.set_grant(project, subject, wanted, left_out, ends_ms)
+    return answer(call, [made], f"{safe_line(made.subject)} is {role} of {project or 'the deployment'}")
 
 
 async def remove_grant(call: Invocation, *, subject: str, deployment: bool) -> int:
-    async with open_project(call) as (client, project):
-        await client.delete_grant("" if deployment else project, subject)
+    async with open_scope(call, deployment=deployment) as (client, project):
+        await client.delete_grant(project, subject)
     return answer(call, (), f"{safe_line(subject)}: removed")
 
 

@@ -114,6 +114,22 @@ async def open_project(
         yield session.client, project.name if project else ""
 
 
+@contextlib.asynccontextmanager
+async def open_scope(
+    call: Invocation, *, deployment: bool, reads: bool = False
+) -> AsyncGenerator[tuple[Client, str], None]:
+    """A session's client, and the name of the command's project, or nothing for the deployment.
+
+    Of the deployment no project is registered, so any service that has the call answers it.
+    """
+    if not deployment:
+        async with open_project(call, reads=reads) as found:
+            yield found
+        return
+    async with open_session(call.settings, reads=() if reads else None) as session:
+        yield session.client, ""
+
+
 async def _stop(stack: Stack) -> None:
     if not await in_time(stack.stop(), STOP_S):
         _log.error("stack_abandoned", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))

@@ -244,7 +244,9 @@ class _Wired:
             monitors,
             self._hubs,
             relays,
-            Credentials(self._secret, "executor", Tier.CLIENT, "executor", settings.peer_token("executor")),
+            Credentials(
+                self._secret, "executor", Tier.CLIENT, "executor", settings.peer_token("executor"), settings.own_key
+            ),
             partial(check_seen, store),
         )
         router.route(self._servicer)

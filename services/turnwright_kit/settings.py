@@ -311,6 +311,11 @@ class Settings:
         """Keys that verify tokens besides those of the secret."""
         return tuple(TokenKey.parse(each) for each in filter(None, self.keys.split(",")))
 
+    @property
+    def own_key(self) -> TokenKey | None:
+        """What a host without the deployment's secret makes tokens for services of its own kind with."""
+        return next(iter(self.token_keys), None) if self.peer_tokens else None
+
     def peer_token(self, service: str) -> str:
         """The token with which a service is called; empty: one that is made from the secret."""
         pairs = (each.partition("=") for each in filter(None, self.peer_tokens.split(",")))

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from turnwright_cli.stack import settings_class
+from turnwright_kit.identity.identity_file import read_identity_file
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
 SERVICES = {"store", "assembler", "provider", "executor"}
@@ -167,7 +168,8 @@ def test_each_rule_says_who_may_connect_and_where(overlay) -> None:
 
 def test_the_image_has_the_libraries_for_metrics() -> None:
     """Without them no process starts that is told to listen for Prometheus."""
-    both = [one["data"] for one in built("tls") if one["kind"] == "ConfigMap"]
+    maps = [one["data"] for one in built("tls") if one["kind"] == "ConfigMap"]
+    both = [one for one in maps if "identity.toml" not in one]
     assert len(both) == len(set(NAMESPACES.values()) - {"elsewhere"})
     for settings in both:
         ports = [settings[f"TURNWRIGHT_{name}_LISTEN"].rpartition(":")[2] for name in ("METRICS", "READY")]
@@ -303,3 +305,54 @@ def test_in_gvisor_every_pod_is_restricted(tmp_path) -> None:
     for one in manifests:
         if one["kind"] == "Namespace":
             assert one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def environment(overlay: str, service: str) -> tuple[dict[str, str], set[str]]:
+    """The variables of a service as far as the manifests have them, and the secrets that it reads."""
+    manifests = built(overlay)
+    spec = find(manifests, "Deployment", service)["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    named = {one["configMapRef"]["name"] for one in container["envFrom"] if "configMapRef" in one}
+    maps = [one["data"] for one in manifests if one["kind"] == "ConfigMap" and one["metadata"]["name"] in named
+            and one["metadata"]["namespace"] == NAMESPACES[service]]  # fmt: skip
+    values = {name: value for each in maps for name, value in each.items()}
+    values |= {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    secrets = {one["secretRef"]["name"] for one in container["envFrom"] if "secretRef" in one}
+    secrets |= {one["valueFrom"]["secretKeyRef"]["name"] for one in container["env"]
+                if "secretKeyRef" in one.get("valueFrom", {})}  # fmt: skip
+    return values, secrets | {one["secret"]["secretName"] for one in spec["volumes"] if "secret" in one}
+
+
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_the_store_alone_has_the_secret_and_each_service_calls_as_itself(overlay) -> None:
+    read = {name: environment(overlay, name) for name in SERVICES}
+    assert {name for name, (_, secrets) in read.items() if "turnwright-token" in secrets} == {"store"}
+    assert "turnwright-key" in read["executor"][1]
+    for name, (values, _) in read.items():
+        called = SERVICES & settings_class(name).fields.keys()
+        peers = dict(pair.split("=") for pair in values["TURNWRIGHT_PEER_TOKENS"].split(",")) if called else {}
+        assert peers == dict.fromkeys(called, "certificate"), name
+
+
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_whoever_is_called_knows_who_calls(overlay) -> None:
+    file = MANIFESTS / "overlays" / overlay / "identity.toml"
+    found = read_identity_file(file, is_needed=True)
+    domain = {"tls": "turnwright", "mesh": "cluster.local"}[overlay]
+    callers = {name for name in SERVICES if SERVICES & settings_class(name).fields.keys()}
+    assert {(peer.uri, peer.principal, peer.kind.value) for peer in found.peer} == {
+        (f"spiffe://{domain}/ns/{NAMESPACES[name]}/sa/{name}", name, "service") for name in callers
+    }
+    for name in SERVICES:
+        spec = find(built(overlay), "Deployment", name)["spec"]["template"]["spec"]
+        maps = [one["configMap"]["name"] for one in spec["volumes"] if one["name"] == "identity"]
+        # A command of a model could connect as a sidecar does.
+        assert bool(maps) == (overlay == "tls" or name != "executor"), name
+        for each in maps:
+            (mounted,) = (one for one in built(overlay) if one["metadata"]["name"] == each
+                          and one["metadata"]["namespace"] == NAMESPACES[name])  # fmt: skip
+            assert mounted["data"] == {"identity.toml": file.read_text()}
+            (mount,) = (one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "identity")
+            named = environment(overlay, name)[0]["TURNWRIGHT_IDENTITY"]
+            assert named == f"{mount['mountPath']}/identity.toml"
+    assert [bool(proxy.address) for proxy in found.proxy] == [overlay == "mesh"]

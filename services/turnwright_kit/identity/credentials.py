@@ -32,15 +32,25 @@ NAMED_MAX: Final = 4096
 class Credentials:
     """The credentials of one process for the calls of one service."""
 
-    def __init__(self, token: str, audience: str, tier: Tier | None = None, service: str = "", given: str = "") -> None:
-        """Of a client with this token; or of a `service` with the `given` token, or else those that `token` makes.
+    def __init__(
+        self,
+        token: str,
+        audience: str,
+        tier: Tier | None = None,
+        service: str = "",
+        given: str = "",
+        key: TokenKey | None = None,
+    ) -> None:
+        """Of a client with this token; or of a `service` with the `given` token, or else those that it makes.
 
-        A tier lowers that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
+        It makes them with the `key`, or that which `token`, the deployment's secret, has for the audience. A tier lowers
+        that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
         """
         self._sent: TextMetadata = call_metadata(given or token, tier)
         if given == CERTIFICATE:
             self._sent = self._sent[1:]
-        self._secret, self._audience, self._tier, self._service = token, audience, tier, service
+        self._secret, self._tier, self._service = token, tier, service
+        self._key = key or TokenKey.of(token, audience)
         self._is_given = bool(given)
         self._renewed_s = 0.0
         self._headers: dict[Caller, TextMetadata] = {}
@@ -65,8 +75,7 @@ class Credentials:
             return
         now_s = time.time()
         if not self._renewed_s <= now_s < self._renewed_s + DAY_S / 2:
-            key = TokenKey.of(self._secret, self._audience)
-            self._sent = call_metadata(make_token(key, self._service, Kind.SERVICE, DAY_S), self._tier)
+            self._sent = call_metadata(make_token(self._key, self._service, Kind.SERVICE, DAY_S), self._tier)
             self._renewed_s = now_s
             self._headers.clear()
 
