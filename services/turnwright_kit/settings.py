@@ -333,7 +333,7 @@ class Settings:
             raise SettingsError(f"{file} names peers by their certificates: set TURNWRIGHT_TLS_MUTUAL to ask for them.")
         if has_sidecar and self.runs_commands:
             raise SettingsError(
-                f"{file} trusts whoever connects from within the pod, and commands of models run there: name the proxy "
+                f"{file} trusts what connects from within the pod, and commands of models run there: name the proxy "
                 "of executors by the `uri` of its certificate."
             )
         return found

@@ -43,8 +43,8 @@ class Credentials:
     ) -> None:
         """Of a client with this token; or of a `service` with the `given` token, or else those that it makes.
 
-        It makes them with the `key`, or that which `token`, the deployment's secret, has for the audience. A tier lowers
-        that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
+        It makes them with the `key`, or that which `token`, the deployment's secret, has for the audience. A tier
+        lowers that of the caller. Raises UNAUTHENTICATED for a token that no header can hold.
         """
         self._sent: TextMetadata = call_metadata(given or token, tier)
         if given == CERTIFICATE:

@@ -33,7 +33,7 @@ _NO_PROOF: Final = (
 )
 
 
-class Connection(Struct, frozen=True):
+class PeerConnection(Struct, frozen=True):
     """What is known of a connection."""
 
     is_tls: bool
@@ -54,14 +54,14 @@ class Peers:
         self._sidecars = tuple(_begin_of_peer(one.address) for one in settings.proxy if one.address)
         self._domains = {urlsplit(uri).netloc for uri in (*self._callers, *self._proxies)}
 
-    def connection(self, context: Any) -> Connection:
+    def connection(self, context: Any) -> PeerConnection:
         """That of a call, from the context of its handler."""
-        told = context.auth_context()
-        is_tls = tuple(told.get(_SECURITY, ())) == (b"ssl",)
+        known = context.auth_context()
+        is_tls = tuple(known.get(_SECURITY, ())) == (b"ssl",)
         is_of_sidecar = not is_tls and bool(self._sidecars) and context.peer().startswith(self._sidecars)
-        return Connection(is_tls, tuple(told.get(_URIS, ())) if is_tls else (), is_of_sidecar)
+        return PeerConnection(is_tls, tuple(known.get(_URIS, ())) if is_tls else (), is_of_sidecar)
 
-    def caller(self, connection: Connection, forwarded: str) -> Caller:
+    def caller(self, connection: PeerConnection, forwarded: str) -> Caller:
         """Who calls by a connection, with this header. Raises UNAUTHENTICATED."""
         if not (connection.is_tls or connection.is_of_sidecar):
             raise refusal("missing", _NO_PROOF)
