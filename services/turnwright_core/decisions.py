@@ -26,3 +26,5 @@ class Decision(Struct, frozen=True):
     """Whether the client that decided runs the command itself."""
     tool_failed: bool = False
     """Whether the tool of a client failed; `contents` are its result."""
+    decider: str = ""
+    """Who decided, as the store reads it."""

@@ -34,6 +34,7 @@ def command_decision_to_pb(decision: Decision) -> CommandDecision:
         edited_paths=decision.edited,
         client_runs=decision.client_runs,
         tool_failed=decision.tool_failed,
+        decider=decision.decider,
     )
 
 
@@ -51,6 +52,7 @@ def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
         tuple(decision.edited_paths),
         decision.client_runs,
         decision.tool_failed,
+        decision.decider,
     )
 
 

@@ -71,13 +71,18 @@ TOO_LONG: Final = Ending(TOO_LARGE, Reason.CONTEXT_EXCEEDED.name.lower())
 
 
 def ending_of(error: TurnwrightError | OSError) -> Ending:
-    """The ending for an error: 413 if the context was too long for the model, 499 if a quota has no room, else 500."""
+    """The ending for an error: 413 if the context was too long for the model, else 499 or 500.
+
+    499 if a quota has no room, or whoever asked for the loop has no right to have anything run any more.
+    """
     if isinstance(error, OSError):
         return Ending(FAILED, "workspace_unavailable", f"The project's directory cannot be read: {error.strerror}.")
     if error.reason is Reason.CONTEXT_EXCEEDED:
         return replace(TOO_LONG, message=error.message)
     if error.reason is Reason.QUOTA_EXCEEDED:
         return Ending(ABORTED, "quota_exhausted", error.message)
+    if error.reason is Reason.RIGHT_MISSING:
+        return Ending(ABORTED, "right_missing", error.message)
     return Ending(FAILED, error.reason.name.lower(), error.message)
 
 

@@ -21,11 +21,12 @@ from turnwright_values.types import (
     Mode,
     QuestionEffect,
     RuleSet,
+    RuleVerdict,
     Run,
 )
 
 from turnwright_core.limits import RECORD_BYTES_MAX
-from turnwright_core.rules import allows_network
+from turnwright_core.rules import RuleDecision, allows_network
 from turnwright_core.turn_settings import Ruling, ruling_of, yolo_of
 from turnwright_core.wire.rules import intended_effect
 from turnwright_executor.domain.addresses import TurnAddress
@@ -52,6 +53,7 @@ class Grants:
         self._run = run
         self._rules = rules
         self._read = read
+        self._withdrawn: set[str] = set()
 
     @property
     def is_yolo(self) -> bool:
@@ -64,7 +66,11 @@ class Grants:
 
     def ruling(self, record: CommandRecord) -> Ruling:
         """What becomes of the effect of a record."""
-        return ruling_of(self._run, self._rules, command_record_to_pb(record))
+        ruling = ruling_of(self._run, self._rules, command_record_to_pb(record))
+        if record.path in self._withdrawn and ruling.verdict is RuleVerdict.ALLOW:
+            # It may be the person behind the loop that has lost a right, which only the store knows.
+            return Ruling(RuleDecision(RuleVerdict.ASK))
+        return ruling
 
     def allows_network(self, record: CommandRecord) -> bool:
         """Whether rules let the command of a record use the network, whoever is behind it."""
@@ -79,8 +85,9 @@ class Grants:
         self._run = run or self._run
         self._rules = self._rules if rules is None else rules
 
-    async def refresh(self) -> None:
-        """Read them again: one was taken away. Raises TurnwrightError."""
+    async def withdrawn(self, path: str) -> None:
+        """Ask about the effect of a record, and read the grants again: one was taken away. Raises TurnwrightError."""
+        self._withdrawn.add(path)
         self._run, self._rules = await self._read()
 
 

@@ -279,42 +279,47 @@ class CommandSteps:
             record = record.permitted(ruling.permission or record.permission).ruled(ruling.decision.rule)
         if record.effect_class is EffectClass.OUTSIDE and not indeterminate.is_retried(record):
             scope.unstarted.add(record.key)
-        is_checked = by_grant or record.permission is Permission.CALLER
+        is_checked = record.permission is not Permission.NOT_NEEDED
         scope.buffer.move(record, granted_tool=record.tool if is_checked else "")
         try:
             await scope.buffer.flush(full=True)
         except TurnwrightError as error:
-            if error.reason is Reason.RULE_DENIED:
-                scope.buffer.move(record.not_dispatched())
-                return self._settle(record, failed(REJECTED_OUTCOME, error.message))
-            if error.reason is not Reason.GRANT_WITHDRAWN:
+            is_withdrawn = error.reason is Reason.GRANT_WITHDRAWN
+            if not (is_withdrawn or error.reason in (Reason.RULE_DENIED, Reason.RIGHT_MISSING)):
                 raise
-            return await self._ungranted(record, was_marked=earlier is Stage.DISPATCHED)
+            if scope.grants and is_withdrawn:
+                await scope.grants.withdrawn(record.path)
+            is_known = await self._taken_back(record, was_marked=earlier is Stage.DISPATCHED)
+            if not (is_known or is_withdrawn):
+                self._settle(record.not_dispatched(), failed(REJECTED_OUTCOME, error.message))
+            return
         await scope.confirm()
         if record.path in self._accepted:
             self._accepted.discard(record.path)
             scope.proposals.accepted(record)
         self._state.local_stages[record.path] = LocalStage.MARKED
-        return None
+        return
 
-    async def _ungranted(self, record: CommandRecord, *, was_marked: bool) -> None:
-        """An effect that nobody has decided on is not accepted without asking any more: prepare it again.
+    async def _taken_back(self, record: CommandRecord, *, was_marked: bool) -> bool:
+        """Take back the mark of an effect, which the store refuses: it is prepared again, unless it is settled.
 
-        `was_marked`: an earlier owner may have begun it; then what became of it is told, as at an ending (C63).
+        `was_marked`: an earlier owner may have begun it; then what became of it is told, as at an ending (C63). Returns
+        whether it is.
         """
         scope = self._scope
-        assert scope.grants
         self._accepted.discard(record.path)
         scope.unstarted.discard(record.key)
         self._state.local_stages.pop(record.path, None)
         is_begun = was_marked and record.effect_class is EffectClass.IDEMPOTENT
         scope.buffer.move(record if is_begun else record.not_dispatched())
-        await scope.grants.refresh()
         if is_begun and not isinstance(record.effect, FileEffect):
-            return await self._indeterminate(record)
+            await self._indeterminate(record)
+            return True
         if is_begun and (done := await compared(record, self._context(record))):
-            return self._settle(record, done)
-        return scope.buffer.move(record.not_dispatched())
+            self._settle(record, done)
+            return True
+        scope.buffer.move(record.not_dispatched())
+        return False
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped by this exception: store the results so far."""

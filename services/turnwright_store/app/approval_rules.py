@@ -15,17 +15,17 @@ from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.rules import RULES_MAX, RuleDecision, TargetError, check_target, decide, rule_words, targets_like
-from turnwright_core.turn_settings import ruling_of
+from turnwright_core.turn_settings import Ruling, ruling_of
 from turnwright_core.wire.rules import intended_effect
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import rights_of
+from turnwright_store.app.loop_rights import check_decider, check_works, may_affect
 from turnwright_store.domain.askers import Asker, asker_json, asker_of, caller_of
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import approval_rules as rows
 from turnwright_store.sql.approval_rules import RuleRow
-from turnwright_store.sql.loops import asked_by
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow, get_run
 
@@ -100,7 +100,7 @@ def rules_in(connection: Connection, rules: StoreRules, run: RunRow, known: str 
         return None
     found = rows.list_rules(connection, run.project_id, run.id) if run.rule_changes else ()
     own = tuple([_shown(rules, run.project, row) for row in found])
-    person = asker_of(asked_by(connection, run.id, run.loop_active)) if run.loop_active else None
+    person = asker_of(run.asked_by)
     lifts = _lifts(rules, run.project, person) if person else RuleLevel.RUN
     return RuleSet(version, (*rules.approval_rules, *own), person.name if person else "", lifts)
 
@@ -129,19 +129,30 @@ def check_may_write(rules: StoreRules, caller: Caller, address: RunRef) -> None:
 
 
 def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, record: bytes) -> None:
-    """Refuse an effect on which nobody has decided, unless the run allows such effects without asking.
+    """Refuse an effect that is about to begin, unless it is still allowed.
 
-    What a client has called itself is refused if a rule denies it. Raises GRANT_WITHDRAWN, RULE_DENIED.
+    By the run without asking, where nobody has decided; what a client has called itself, if no rule denies it. Raises
+    GRANT_WITHDRAWN, RULE_DENIED, and RIGHT_MISSING where the people behind it have lost their rights.
     """
     message = CommandRecord.FromString(record)
     held = rules_in(tx.connection, rules, run)
     if message.dispatched.permission == command_record_pb2.PERMISSION_CALLER:
         intended = intended_effect(message, message.call.principal, Mode.ACT)
         return _check_not_denied(decide(held.rules, intended)) if held else None
-    if not (run.active and ruling_of(run.run, held, message, tool).verdict is RuleVerdict.ALLOW):
+    check_works(rules, run)
+    if message.dispatched.permission == command_record_pb2.PERMISSION_DECISION:
+        return check_decider(rules, run, message)
+    ruling = ruling_of(run.run, held, message, tool)
+    if not (run.active and ruling.verdict is RuleVerdict.ALLOW and _is_askers(rules, run, ruling, message)):
         text = f"{run.alias} does not accept such effects of {tool} without asking any more: propose this one."
         raise fault(Reason.GRANT_WITHDRAWN, text, run=run.alias, tool=tool)
     return None
+
+
+def _is_askers(rules: StoreRules, run: RunRow, ruling: Ruling, message: CommandRecord) -> bool:
+    """Whether what allows an effect is for others than who asked for it to say, or that person may do such things."""
+    rule = ruling.decision.rule
+    return (rule is not None and rule.level is not RuleLevel.RUN) or may_affect(rules, run, message)
 
 
 def check_acceptable(

@@ -90,10 +90,11 @@ def enqueue_loop(
     of_run = follows_run(settings) or not settings.model
     settings = queued_settings(replace(settings, model=model.alias), model_of_run=of_run)
     settled = _settle(tx, settings, before, owner.project.assembly or rules.assembly)
-    by = asker_of(asker) if asker else None
-    run, loop = _with_loop(tx, before, prompt, settled, command_id, by.name if by else caller.name)
-    row, added = begin_loop(with_lease(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
-    loop_rows.add_loop(tx.connection, run.id, added, asker or asker_json(caller))
+    by = asker or asker_json(caller)
+    person = asker_of(by)
+    run, loop = _with_loop(tx, before, prompt, settled, command_id, person.name if person else caller.name)
+    row, added = begin_loop(with_lease(run, claimant, run.epoch + 1, tx.now_ms), loop, by) if claimant else (run, loop)
+    loop_rows.add_loop(tx.connection, run.id, added, by)
     row = write_run(tx, row, WRITE_CLAIMED if claimant else WRITE)
     row = _write_run_entry(tx, rules, caller, row, loop)
     cursor = cursor if found else replace(cursor, run_revision=0)

@@ -183,15 +183,16 @@ def _few_constraints(connection: Connection, project_id: int) -> tuple[FileConst
 
 
 def _start_next(tx: Transaction, rules: StoreRules, run: RunRow) -> RunRow:
-    loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
-    if loop is None:
+    queued = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
+    if queued is None:
         return run
+    loop, by = queued
     run = bump_revision(tx, run)
     waited = bool(loop.reason)
     if waited:
         # It waited for its workspace, and so did the loops behind it.
         work_rows.set_reason_of_queued(tx.connection, run.id, "", run.revision_run)
-    run, loop = begin_loop(run, loop)
+    run, loop = begin_loop(run, loop, by)
     loop_rows.write_loop(tx.connection, run.id, loop)
     run = write_run(tx, run)
     if not waited:

@@ -68,12 +68,12 @@ def with_status(run: RunRow, status: int) -> RunRow:
     return replace(run, run=replace(run.run, status=status))
 
 
-def begin_loop(run: RunRow, loop: Loop) -> tuple[RunRow, Loop]:
-    """The run with this loop of its queue running, and that loop (not stored yet)."""
+def begin_loop(run: RunRow, loop: Loop, by: str) -> tuple[RunRow, Loop]:
+    """The run with this loop of its queue running, which `by` has asked for, and that loop (not stored yet)."""
     run = with_status(run, RUNNING)
     loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
     running = replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
-    return replace(run, loop_active=loop.sequence, run=running), loop
+    return replace(run, loop_active=loop.sequence, asked_by=by, run=running), loop
 
 
 def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: NextTurn) -> tuple[RunRow, Turn]:
@@ -269,7 +269,8 @@ def _end_loop(run: RunRow, loop: Loop, end: LoopEnd, now_ms: int) -> RunRow:
     run = with_status(run, run_status_after(end.status, end.reason))
     says = end.summary or end.status in TERMINAL_UPDATES
     summary = end.summary if says else run.run.summary
-    return replace(run, loop_active=0, abort_requested=False, run=replace(run.run, loop=loop, summary=summary))
+    at_rest = replace(run.run, loop=loop, summary=summary)
+    return replace(run, loop_active=0, asked_by=None, abort_requested=False, run=at_rest)
 
 
 def add_usage(total: Usage, more: Usage) -> Usage:

@@ -15,7 +15,6 @@ from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import Connection
-from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Cursor, DecisionKind, Entry, Right, Run, State, Tier
@@ -31,8 +30,10 @@ from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.approval_rules import check_acceptable
+from turnwright_store.app.loop_rights import OF_ENTRIES
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
+from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -46,9 +47,6 @@ from turnwright_store.sql.views import find_entry_row
 
 REJECTED_OUTCOME: Final = "rejected:403"
 """Outcome of a record whose proposal was rejected (C20, C26)."""
-
-_OF_ENTRIES: Final = (command_record_pb2.EFFECT_CLASS_PURE, command_record_pb2.EFFECT_CLASS_IDEMPOTENT)
-"""Effects on entries and project files alone."""
 
 EXPIRED_OUTCOME: Final = "expired:499"
 """Outcome of a record whose proposal expired."""
@@ -108,7 +106,7 @@ def resolve_proposal(
 def _runs_outside(record: Entry) -> bool:
     """Whether the executor carries out something outside of the store once a proposal is accepted."""
     message = CommandRecord.FromString(record.record)
-    return wait_in(record.state, message) is Wait.APPROVAL and message.effect_class not in _OF_ENTRIES
+    return wait_in(record.state, message) is Wait.APPROVAL and message.effect_class not in OF_ENTRIES
 
 
 def get_proposal(connection: Connection, address: RunRef, path: str) -> Entry:
@@ -154,6 +152,7 @@ def _apply_resolution(tx: Transaction, caller: Caller, record: Entry, resolution
         dict(resolution.contents),
         client_runs=resolution.client_runs,
         tool_failed=resolution.tool_failed,
+        decider=asker_json(caller) if resolution.accept and not caller.is_root else "",
     )
     after = with_decision(record.record, made)
     if resolution.accept:

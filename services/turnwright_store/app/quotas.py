@@ -25,7 +25,6 @@ from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.askers import asker_of
 from turnwright_store.domain.locks import QUOTAS_LOCK
 from turnwright_store.ports import Database, Transaction
-from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import quotas as rows
 from turnwright_store.sql.quotas import QuotaRow
 from turnwright_store.sql.registry import get_project
@@ -81,9 +80,9 @@ def _amount(metric: _Metric, tokens: int, cost_usd: float) -> int:
     return math.ceil(cost_usd * MICROS) if metric.unit == MICROS else tokens
 
 
-def _subjects(connection: Connection, run: RunHead) -> tuple[Collection[str], Collection[str]]:
+def _subjects(run: RunHead) -> tuple[Collection[str], Collection[str]]:
     """Whose quotas of the deployment, and of its project, a run is under: its loop is somebody's."""
-    asker = asker_of(loop_rows.asked_by(connection, run.id, run.loop_active))
+    asker = asker_of(run.asked_by)
     of_asker = [f"user:{asker.name}", *(f"group:{group}" for group in asker.groups)] if asker else []
     return ("", f"project:{run.project}", *of_asker), ("", *of_asker)
 
@@ -92,7 +91,7 @@ def reserve(tx: Transaction, run: RunHead, turn: int, tokens: int, cost_usd: flo
     """Reserve what a call may take. Raises QUOTA_EXCEEDED."""
     if not run.has_quotas:
         return
-    for quota in rows.quotas_over(tx.connection, run.project_id, *_subjects(tx.connection, run)):
+    for quota in rows.quotas_over(tx.connection, run.project_id, *_subjects(run)):
         metric = _METRICS[quota.metric]
         begin_ms, end_ms = _period(metric, tx.now_ms)
         # What has no known price still needs a quota that is not used up.

@@ -24,6 +24,7 @@ from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked
+from turnwright_store.app.loop_rights import check_asker
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.app.run_events import turn_of_cause, write_event
 from turnwright_store.domain.askers import asker_json
@@ -200,6 +201,7 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, 
     settings = loop_settings(schedule.settings, latest_asked(tx, run))
     address = RunRef(run.project, run.alias)
     try:
+        check_asker(rules, run.project, by)
         done = commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings(), asker=by)
     except TurnwrightError as error:
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}

@@ -168,4 +168,4 @@ def _go_on(tx: Transaction, rules: StoreRules, run: RunRow) -> None:
     if run.loop_active:
         return
     queued = loop_rows.next_queued(tx.connection, run.id)
-    apply_waiting_edits(tx, rules, run, queued.sequence - 1 if queued else run.loops)
+    apply_waiting_edits(tx, rules, run, queued[0].sequence - 1 if queued else run.loops)

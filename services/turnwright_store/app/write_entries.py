@@ -17,6 +17,7 @@ from turnwright_store.app import commands, control
 from turnwright_store.app.apply_writes import WriteResult, apply_writes
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, set_status
+from turnwright_store.app.loop_rights import check_works
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.domain.names import RunRef
@@ -81,6 +82,7 @@ def _write(
     else:
         check_fence(run, call.epoch)
     if call.packet is not None:
+        check_works(rules, run)
         record_packet(tx, run, call.packet)
     written = apply_writes(tx, rules, run, checked, caller.name)
     if not call.run_status:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct, json
 
 from turnwright_kit.identity.caller import TIERS, Caller, Kind, Proof
@@ -26,7 +28,8 @@ def asker_json(caller: Caller) -> str:
     return json.encode(Asker(caller.name, caller.kind.value, groups, caller.is_root, limited_to)).decode()
 
 
-def asker_of(text: str) -> Asker | None:
+@lru_cache(maxsize=256)
+def asker_of(text: str | None) -> Asker | None:
     """None for work of an earlier release, of which nobody knows who asked for it."""
     return _DECODER.decode(text) if text else None
 

@@ -47,9 +47,6 @@ _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
 _CHANGED: Final = rows_in_revisions(_OF_RUN, loops.c.revision, loops.c.sequence)
-_BY: Final = select(loops.c.by).where(
-    loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence")
-)
 _QUEUED: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(bindparam("page"))
 _BEGUN_BEFORE: Final = (
     select(loops.c.settings)
@@ -143,8 +140,11 @@ def changed_loops(connection: Connection, run_id: int, after: tuple[int, int], t
     return list(_loops(connection.execute(_CHANGED, values)))
 
 
-def next_queued(connection: Connection, run_id: int) -> Loop | None:
-    return next(iter(list_queued(connection, run_id, 1)), None)
+def next_queued(connection: Connection, run_id: int) -> tuple[Loop, str] | None:
+    """The loop that begins next, and who asked for it, as it is stored."""
+    row = connection.execute(_QUEUED, {"run_id": run_id, "page": 1}).one_or_none()
+    loop = loop_of(row) if row else None
+    return (loop, row[-1]) if row and loop else None
 
 
 def list_queued(connection: Connection, run_id: int, page: int) -> list[Loop]:
@@ -163,11 +163,6 @@ def first_prompts(connection: Connection, run_ids: Sequence[int]) -> dict[int, s
     if not run_ids:
         return {}
     return {int(row[0]): row[1] for row in connection.execute(_FIRST_PROMPTS, {"ids": list(run_ids)})}
-
-
-def asked_by(connection: Connection, run_id: int, sequence: int) -> str:
-    """Who asked for a loop, as it is stored."""
-    return str(connection.execute(_BY, {"run_id_is": run_id, "sequence": sequence}).scalar_one_or_none() or "")
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop, by: str) -> None:

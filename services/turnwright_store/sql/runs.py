@@ -58,6 +58,8 @@ class RunHead(Struct, frozen=True):
     """The last place that was given in the timeline of its scope."""
     has_quotas: bool
     """Whether there are quotas, which the run may be under."""
+    asked_by: str | None
+    """Who asked for its active loop, as it is stored (domain.askers); None or empty: there is none, or nobody knows."""
 
     def cursor(self, incarnation: str) -> Cursor:
         return Cursor(incarnation, self.revision_run, self.revision_project, self.revision_global)
@@ -111,7 +113,7 @@ class RunRow(RunHead, frozen=True):
 _project_scope: Final = scopes.alias("project_scope")
 _global_scope: Final = scopes.alias("global_scope")
 
-_HEAD_COLUMNS: Final = (
+_SHARED_COLUMNS: Final = (
     runs.c.id,
     runs.c.project_id,
     projects.c.name,
@@ -130,8 +132,13 @@ _HEAD_COLUMNS: Final = (
     scopes.c.positions,
     select(quotas.c.id).exists(),
 )
+_ASKED_BY: Final = (
+    select(loops.c.by).where(loops.c.run_id == runs.c.id, loops.c.sequence == runs.c.loop_active).scalar_subquery()
+)
+_HEAD_COLUMNS: Final = (*_SHARED_COLUMNS, _ASKED_BY)
 _COLUMNS: Final = (
-    *_HEAD_COLUMNS,
+    *_SHARED_COLUMNS,
+    case((runs.c.loop_active > 0, loops.c.by)),
     projects.c.root,
     projects.c.workspace_id,
     projects.c.rule_changes,

@@ -39,7 +39,9 @@ def decision_in(entry) -> command_record_pb2.CommandDecision:
 
 
 def decided(ruling, comment="", principal="operator"):
-    return command_record_pb2.CommandDecision(kind=ruling, comment=comment, principal=principal)
+    is_persons = ruling == command_record_pb2.DECISION_KIND_ACCEPTED and principal != "operator"
+    decider = json.dumps({"name": principal}, separators=(",", ":")) if is_persons else ""
+    return command_record_pb2.CommandDecision(kind=ruling, comment=comment, principal=principal, decider=decider)
 
 
 async def refused(call) -> TurnwrightError:

@@ -78,9 +78,12 @@ class EntryWrite(_message.Message):
     loop: _builtins.int
     """Loop to stamp on the view. Absent: unchanged, or the active loop for a new view."""
     granted_tool: _builtins.str
-    """Name of the tool whose effect begins with this write although nobody has decided on it. Fails with FAILED_PRECONDITION,
-    reason GRANT_WITHDRAWN, and nothing of the request is written, unless the effect in its record is allowed without asking:
-    by `LoopSettings.yolo`, `RunSettings.yolo` or a rule. Empty: no condition.
+    """Name of the tool whose effect begins with this write, which asks for a permission. If nobody has decided on it, this fails
+    with FAILED_PRECONDITION, reason GRANT_WITHDRAWN, unless the effect in its record is allowed without asking: by a rule, or by
+    `LoopSettings.yolo` or `RunSettings.yolo` while whoever the loop is for has the right to such effects. Fails with
+    PERMISSION_DENIED, reason RIGHT_MISSING, if whoever has accepted it has no right to any more, or whoever the loop is for
+    none to RUN; reason RULE_DENIED if a client called the tool and a rule denies it. Nothing of the request is written then.
+    Empty: no condition.
     """
     @_builtins.property
     def set(self) -> Global___SetEntry:

@@ -561,6 +561,7 @@ class CommandDecision(_message.Message):
     EDITED_PATHS_FIELD_NUMBER: _builtins.int
     CLIENT_RUNS_FIELD_NUMBER: _builtins.int
     TOOL_FAILED_FIELD_NUMBER: _builtins.int
+    DECIDER_FIELD_NUMBER: _builtins.int
     kind: Global___DecisionKind.ValueType
     """What was decided."""
     principal: _builtins.str
@@ -571,6 +572,8 @@ class CommandDecision(_message.Message):
     """Whether the client that decided runs the command itself."""
     tool_failed: _builtins.bool
     """Whether the tool of a client failed; `contents` are its result."""
+    decider: _builtins.str
+    """Who decided, as the store asks what it may do when the effect begins. Opaque; empty: whoever holds the secret, or not known."""
     @_builtins.property
     def decide_time(self) -> _timestamp_pb2.Timestamp:
         """When it was decided."""
@@ -594,10 +597,11 @@ class CommandDecision(_message.Message):
         edited_paths: _abc.Iterable[_builtins.str] | None = ...,
         client_runs: _builtins.bool = ...,
         tool_failed: _builtins.bool = ...,
+        decider: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decide_time", b"decide_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decide_time", b"decide_time", "edited_paths", b"edited_paths", "kind", b"kind", "principal", b"principal", "tool_failed", b"tool_failed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decide_time", b"decide_time", "decider", b"decider", "edited_paths", b"edited_paths", "kind", b"kind", "principal", b"principal", "tool_failed", b"tool_failed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

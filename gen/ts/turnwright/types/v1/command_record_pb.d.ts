@@ -511,6 +511,13 @@ export declare type CommandDecision = Message<"turnwright.types.v1.CommandDecisi
    * @generated from field: bool tool_failed = 8;
    */
   toolFailed: boolean;
+
+  /**
+   * Who decided, as the store asks what it may do when the effect begins. Opaque; empty: whoever holds the secret, or not known.
+   *
+   * @generated from field: string decider = 9;
+   */
+  decider: string;
 };
 
 /**
