@@ -13,6 +13,7 @@ from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.identity.caller import Caller, current_caller
 
 
 class WatchRpcs(Forwarding):
@@ -40,7 +41,7 @@ class WatchRpcs(Forwarding):
 def _notification(request: watch_pb2.NotifyRequest) -> WatchRunResponse:
     match request.WhichOneof("message"):
         case "notice":
-            return WatchRunResponse(notice=_checked_notice(request.notice))
+            return WatchRunResponse(notice=_checked_notice(request.notice, current_caller()))
         case "rendering":
             check_bytes("rendering.text", request.rendering.text, EVENT_BODY_BYTES_MAX)
             check_chars("rendering.id", request.rendering.id, NAME_CHARS_MAX)
@@ -49,10 +50,12 @@ def _notification(request: watch_pb2.NotifyRequest) -> WatchRunResponse:
             raise invalid("message", "Set `notice` or `rendering`.")
 
 
-def _checked_notice(notice: event_pb2.Notice) -> event_pb2.Notice:
+def _checked_notice(notice: event_pb2.Notice, caller: Caller) -> event_pb2.Notice:
     if not notice.text.strip():
         raise invalid("notice.text", "The notice has no text.")
     check_bytes("notice.text", notice.text, NOTICE_BYTES_MAX)
     check_chars("notice.source", notice.source, NAME_CHARS_MAX)
+    if not caller.is_trusted:
+        notice.source = caller.name
     notice.level = notice.level or event_pb2.NOTICE_LEVEL_INFO
     return notice

@@ -25,7 +25,7 @@ ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
 """Maximum bytes of the items in a message; the rest is for overhead."""
 
 BOUND_CHARS: Final = 16
-"""Length of the digest of a request, which ends its tokens."""
+"""Length of the digest of a request and its caller, which ends its tokens."""
 
 T = TypeVar("T")
 PageStart = tuple[int | str, ...]
@@ -55,7 +55,10 @@ def decode_page_token(token: str, *kinds: type[int | str]) -> PageStart | None:
 
 def foreign_token() -> TurnwrightError:
     """The error for a token that the list did not make, or made for another request."""
-    message = "page_token must be the next_page_token of an earlier page of the same list, asked for in the same way."
+    message = (
+        "page_token must be the next_page_token of an earlier page of the same list, asked for in the same way and by "
+        "the same caller."
+    )
     return invalid("page_token", message)
 
 

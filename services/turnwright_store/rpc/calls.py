@@ -221,7 +221,7 @@ def until_it_holds(handle: Handler[C, Q]) -> Handler[C, Q]:
 
 
 def query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
-    """Declare an rpc as one query. The tokens of pages are bound to what the request asks for."""
+    """Declare an rpc as one query. The tokens of pages are bound to the caller, and to what the request asks for."""
     method = read.__name__
     read_page = _paged(read, method)
 
@@ -244,7 +244,8 @@ def _paged(read: Callable[[C, Q, Connection], Fields], method: str) -> Callable[
         for name in _OF_A_PAGE:
             if name in asked.DESCRIPTOR.fields_by_name:
                 asked.ClearField(name)
-        wanted = method.encode() + asked.SerializeToString(deterministic=True)
+        caller = f"{method} {current_caller().kind.value} {current_caller().name}\0".encode()
+        wanted = caller + asked.SerializeToString(deterministic=True)
         digest = hashlib.sha256(wanted).hexdigest()[:BOUND_CHARS]
         asked.CopyFrom(request)
         asked.page_token = unbound_token(request.page_token, digest)

@@ -14,7 +14,7 @@ from turnwright_core.runs import RUNNING
 from turnwright_store.domain.runs_cursor import RunMark
 from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.inbox import IS_WAITING
+from turnwright_store.sql.inbox import HAS_WAITING, IS_WAITING
 from turnwright_store.sql.registry import ProjectRow
 from turnwright_store.sql.runs import (
     CONFIGURE,
@@ -82,8 +82,7 @@ _PROPOSED_OF_PROJECT: Final = (
     select(runs.c.scope_id, func.count())
     .select_from(views)
     .join(runs, runs.c.id == views.c.run_id)
-    # An expression that no index offers: few rows wait, and runs may be many.
-    .where(runs.c.project_id + literal_column("0") == bindparam("project"), IS_WAITING)
+    .where(runs.c.project_id == bindparam("project"), HAS_WAITING, IS_WAITING)
     .group_by(runs.c.scope_id)
 )
 

@@ -1,7 +1,8 @@
 """Queries of the inbox: proposals across runs, in the order in which they were proposed.
 
-One partial index contains only what waits now, so queries cost no more than there is to decide, whatever else the runs
-contain. A row's project is that of its run. Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
+One partial index contains only what waits now, so queries about all cost no more than there is to decide, whatever else
+the runs contain. Those about some projects begin with the runs there that have an open turn: without one nothing waits.
+A row's project is that of its run. Source: architecture 7, 11 (a proposal stays pending); rows RU009, RU244.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, literal_column, or_, select
 from turnwright_values.types import State
 
 from turnwright_store.domain.viewers import viewer_in
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.entries import IS_CURRENT, VISIBLE_VERSIONS, batched
 from turnwright_store.sql.keys import number_in
@@ -24,23 +26,34 @@ from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, EntryRow
 
 # Literals, as in the index: planners do not look at parameters.
 IS_WAITING: Final = and_(IS_CURRENT, views.c.state == number_in(State.PROPOSED))
-_OF_PROJECT: Final = runs.c.project_id + literal_column("0") == bindparam("project")
-"""An expression that no index covers: otherwise planners would scan all runs of the project."""
 
-_WAITING: Final[Select[Any]] = (
-    select(views.c.create_ms, views.c.id, views.c.run_id)
-    .join(runs, runs.c.id == views.c.run_id)
-    .where(IS_WAITING, runs.c.removed_ms == literal_column("0"))
-    .order_by(views.c.create_ms, views.c.id)
-)
-_AFTER: Final = and_(
-    views.c.create_ms >= bindparam("after_ms"),
-    or_(views.c.create_ms > bindparam("after_ms"), views.c.id > bindparam("after_id")),
-)
-_PAGE: Final = _WAITING.where(_AFTER).limit(bindparam("page"))
-_PAGE_OF_PROJECT: Final = seen(_PAGE.where(_OF_PROJECT))
+
+def _page(since_ms: ColumnElement[int]) -> Select[Any]:
+    """What waits after a place; `since_ms` is the time of a row, as the index of all that waits has it, or not."""
+    return (
+        select(views.c.create_ms, views.c.id, views.c.run_id)
+        .join(runs, runs.c.id == views.c.run_id)
+        .where(
+            IS_WAITING,
+            runs.c.removed_ms == literal_column("0"),
+            since_ms >= bindparam("after_ms"),
+            or_(since_ms > bindparam("after_ms"), views.c.id > bindparam("after_id")),
+        )
+        .order_by(since_ms, views.c.id)
+        .limit(bindparam("page"))
+    )
+
+
+HAS_WAITING: Final = not_zero(runs.c.turn_open)
+"""Whether something can wait in a run, which an index by project has."""
+
+_PAGE: Final = _page(views.c.create_ms)
+_PAGE_OF_SOME: Final = _page(views.c.create_ms + literal_column("0")).where(HAS_WAITING)
+"""By an expression that no index has: planners begin with the runs."""
+
+_PAGE_OF_PROJECT: Final = seen(_PAGE_OF_SOME.where(runs.c.project_id == bindparam("project")))
 _NAMED: Final = select(projects.c.id).where(projects.c.name.in_(bindparam("names", expanding=True)))
-_PAGE_OF_PROJECTS: Final = _PAGE.where((runs.c.project_id + literal_column("0")).in_(_NAMED))
+_PAGE_OF_PROJECTS: Final = _PAGE_OF_SOME.where(runs.c.project_id.in_(_NAMED))
 _WHOLE: Final = select(projects.c.id).where(projects.c.name.in_(bindparam("whole", expanding=True)))
 _PAGE_SEEN: Final = _PAGE_OF_PROJECTS.where(IS_SEEN | runs.c.project_id.in_(_WHOLE))
 """Where not all runs of all of them are there for the viewer: of `whole` they are."""

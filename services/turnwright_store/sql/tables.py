@@ -179,6 +179,8 @@ runs = Table(
 )
 Index("ix_runs_latest", runs.c.project_id, runs.c.update_ms, runs.c.id)
 partial_index("ix_runs_waiting", runs.c.project_id, runs.c.next_loop, where=not_zero(runs.c.next_loop))
+# Where proposals can wait: there are none without an open turn.
+partial_index("ix_runs_open", runs.c.project_id, where=not_zero(runs.c.turn_open))
 partial_index("ix_runs_lineage", runs.c.lineage, where=not_zero(runs.c.lineage))
 partial_index("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
 partial_index("ix_runs_removed", runs.c.removed_ms, where=not_zero(runs.c.removed_ms))

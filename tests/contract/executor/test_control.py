@@ -224,6 +224,21 @@ async def test_notices_and_renderings_reach_the_watchers_and_are_not_stored(serv
         await services.client.notify(services.project, "r", event_pb2.Notice(text="x", level=77))
 
 
+async def test_a_notice_says_who_has_sent_it_whatever_that_one_says(services) -> None:
+    await worked(services)
+    async with (
+        Client.connect(services.addresses["executor"], token_for("mallory")) as mallory,
+        contextlib.aclosing(services.client.watch(services.project, "r")) as events,
+    ):
+        async for event in events:
+            if event.HasField("snapshot"):
+                await mallory.notify(services.project, "r", event_pb2.Notice(text="All is well.", source="system"))
+            elif event.HasField("notice"):
+                assert (event.notice.text, event.notice.source) == ("All is well.", "mallory")
+                return
+    raise AssertionError("the watch ended")
+
+
 # Tools for clients ------------------------------------------------------------------------------------------------------
 
 

@@ -6,8 +6,20 @@ import itertools
 
 import pytest
 from turnwright.types.v1 import model_pb2, plan_pb2, project_pb2, settings_pb2
+from turnwright_values.types import Tier
 
-from contract.store.harness import MESSAGES, PROPOSED, Run, new_project, new_run, remove, request_of, set_, working_run
+from contract.store.harness import (
+    MESSAGES,
+    PROPOSED,
+    Run,
+    as_tier,
+    new_project,
+    new_run,
+    remove,
+    request_of,
+    set_,
+    working_run,
+)
 from turnwright_core.errors import InvalidError, Reason
 
 COUNT = 9
@@ -353,9 +365,9 @@ async def test_a_token_is_for_the_list_that_made_it(client, project, rpc, kind):
     # The size of a page, and whether bodies come with it, may differ.
     assert getattr(await client.call(rpc, **asked, page_size=1, page_token=token), rows.field)
 
-    async def refused(method: str, **fields) -> None:
+    async def refused(method: str, by=client, **fields) -> None:
         with pytest.raises(InvalidError) as error:
-            await client.call(method, **fields)
+            await by.call(method, **fields)
         assert (error.value.reason, error.value.metadata["field"]) == (Reason.INVALID_FIELD, "page_token"), fields
 
     for junk in (
@@ -368,6 +380,9 @@ async def test_a_token_is_for_the_list_that_made_it(client, project, rpc, kind):
         token.upper(),
     ):
         await refused(rpc, **asked, page_token=junk)
+    bob = as_tier(client.peer.address, Tier.CLIENT, "bob")
+    await refused(rpc, by=bob, **asked, page_token=token)
+    await bob.close()
     other_project = await new_project(client, "other")
     await new_run(client, other_project, "r1")
     await new_run(client, project, "r9")

@@ -377,7 +377,7 @@ QUESTIONS = {
     ),
     "inbox, for bob": (
         for_bob(lambda core, _run: inbox.page_of_waiting(core, None, None, (1, 1), 5, ["p"])),
-        "views USING INDEX ix_views_waiting (create_ms>?)",
+        "runs USING INDEX ix_runs_open (project_id=?)",
     ),
     "inbox": (
         lambda core, _run: inbox.page_of_waiting(core, None, None, (1, 1), 5),
@@ -385,7 +385,7 @@ QUESTIONS = {
     ),
     "inbox of a project": (
         lambda core, run: inbox.page_of_waiting(core, owner_of(run), None, (1, 1), 5),
-        "views USING INDEX ix_views_waiting (create_ms>?)",
+        "runs USING INDEX ix_runs_open (project_id=?)",
     ),
     "overdue": (
         lambda core, _run: inbox.list_overdue(core, 1000, 5),

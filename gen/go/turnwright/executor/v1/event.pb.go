@@ -1325,7 +1325,8 @@ type Notice struct {
 	Level NoticeLevel `protobuf:"varint,1,opt,name=level,proto3,enum=turnwright.executor.v1.NoticeLevel" json:"level,omitempty"`
 	// The text; 1 to 4096 bytes.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Name of the sender; at most 128 characters.
+	// Who has sent it: the principal of the caller, whatever that says. Services, and whoever holds the deployment's secret, set it
+	// as they like. At most 128 characters.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 }
 

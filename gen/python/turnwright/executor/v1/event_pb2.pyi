@@ -728,7 +728,9 @@ class Notice(_message.Message):
     text: _builtins.str
     """The text; 1 to 4096 bytes."""
     source: _builtins.str
-    """Name of the sender; at most 128 characters."""
+    """Who has sent it: the principal of the caller, whatever that says. Services, and whoever holds the deployment's secret, set it
+    as they like. At most 128 characters.
+    """
     def __init__(
         self,
         *,

@@ -652,7 +652,8 @@ export declare type Notice = Message<"turnwright.executor.v1.Notice"> & {
   text: string;
 
   /**
-   * Name of the sender; at most 128 characters.
+   * Who has sent it: the principal of the caller, whatever that says. Services, and whoever holds the deployment's secret, set it
+   * as they like. At most 128 characters.
    *
    * @generated from field: string source = 3;
    */
