@@ -35,6 +35,8 @@ class UndeclaredAccessError(Exception):
 class MethodAccess(Struct, frozen=True):
     """What an rpc asks of its callers."""
 
+    path: str
+    """Its name on the wire, without the first slash."""
     name: str
     right: int
     reach: int
@@ -93,7 +95,7 @@ def method_access(path: str) -> MethodAccess:
         found = attrgetter("project")
     elif "task" in fields:
         found = attrgetter("task.project")
-    return MethodAccess(method.name, access.right, access.reach, found)
+    return MethodAccess(path.lstrip("/"), method.name, access.right, access.reach, found)
 
 
 def access_of(method: MethodDescriptor) -> pb.Access:

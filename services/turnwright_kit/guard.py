@@ -248,7 +248,7 @@ class _Guarded(grpc.GenericRpcHandler):
                 caller = structs.replace(caller, peer=context.peer())
         # A service of an earlier release does not say what it was called by.
         if access and not (caller.by and caller.method):
-            caller = structs.replace(caller, method=access.name, right=access.right)
+            caller = structs.replace(caller, method=access.path, right=access.right)
         if caller.by:
             bind(by=caller.by)
         enter_caller(caller)

@@ -212,8 +212,8 @@ class Settings:
         "Name that the certificates of called services must have. Empty: the host of their address.", ""
     )
     otlp_endpoint: str = setting(
-        "URL of an OpenTelemetry collector (OTLP over gRPC), such as `http://collector:4317`, for traces "
-        "and metrics. Empty: none. `OTEL_*` variables tune sampling and resource attributes.",
+        "URL of an OpenTelemetry collector (OTLP over gRPC), such as `http://collector:4317`, for traces, "
+        "metrics and events. Empty: none. `OTEL_*` variables tune sampling and resource attributes.",
         "",
     )
     metrics_listen: str = setting(

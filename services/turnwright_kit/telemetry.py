@@ -1,4 +1,4 @@
-"""Telemetry of a process: spans and metrics. Off unless the settings name a collector or an address for /metrics.
+"""Telemetry of a process: spans, metrics, events. Off unless the settings name a collector or an address for /metrics.
 
 While it is off, each function here costs a comparison, and OpenTelemetry is not imported. Ids, names, figures and
 reasons are recorded, never prompts, replies, contents or arguments.
@@ -119,6 +119,12 @@ def outgoing(method: str, address: str) -> contextlib.AbstractContextManager[Tex
     An AioRpcError that leaves the block says how it has failed.
     """
     return contextlib.nullcontext(current_scope().trace) if _sdk is None else _sdk.outgoing(method, address)
+
+
+def event(name: str, text: str, attributes: SpanAttributes) -> None:
+    """Log what has happened, for the collector alone, in the trace of the current scope. `text` is for people."""
+    if _sdk is not None:
+        _sdk.event(name, text, attributes)
 
 
 def count(name: str, amount: float = 1, attributes: SpanAttributes | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 SpanAttributes = Mapping[str, str | int | float | bool | Sequence[str]]
 
@@ -46,7 +46,16 @@ SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
 
+# Who calls, semantic conventions 1.45.
+END_USER: Final = "enduser.id"
+CLIENT_ADDRESS: Final = "client.address"
+CLIENT_PORT: Final = "client.port"
+
 # Our own.
+AUDIT_EVENT: Final = "turnwright.audit"
+AUDIT: Final = "turnwright.audit."
+"""What the attributes of a row begin with that no convention has."""
+
 TURN: Final = "turnwright.turn"
 PROJECT: Final = "turnwright.project"
 VERDICT: Final = "turnwright.verdict"
@@ -98,6 +107,15 @@ SECONDS: Final = (
 def error_type(error: BaseException) -> str:
     """Why an operation has failed, in a word."""
     return getattr(getattr(error, "reason", None), "name", type(error).__name__)
+
+
+def client_of(peer: str) -> dict[str, str | int]:
+    """Where a call came from, of its peer as gRPC says it: `ipv4:10.0.0.7:50412`, `unix:`."""
+    family, _, place = peer.partition(":")
+    host, _, port = unquote(place).rpartition(":")
+    if family in ("ipv4", "ipv6") and port.isdecimal():
+        return {CLIENT_ADDRESS: host.strip("[]"), CLIENT_PORT: int(port)}
+    return {CLIENT_ADDRESS: peer} if peer else {}
 
 
 def server_of(url: str) -> dict[str, str | int]:

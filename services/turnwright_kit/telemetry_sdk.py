@@ -1,7 +1,7 @@
 """OpenTelemetry's SDK behind kit/telemetry: loaded only where telemetry is on.
 
-Spans and metrics leave in batches from threads of the library. A collector that is away or slow costs spans, not calls:
-the queue is bounded (2,048 spans), and the library drops what does not fit. OTEL_* variables tune sampling, resource
+All leaves in batches from threads of the library. A collector that is away or slow costs spans and events, not calls:
+each queue is bounded (2,048), and the library drops what does not fit. OTEL_* variables tune sampling, resource
 attributes and the exporter as they do for any program.
 """
 
@@ -15,11 +15,15 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Final
 
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -65,7 +69,7 @@ UNTRACED: Final = ("/grpc.health.", "/grpc.reflection.")
 METRICS_PATH: Final = "/metrics"
 
 STOP_S_MAX: Final = 3.0
-"""Seconds that the last spans have to leave when the process ends."""
+"""Seconds that the last spans and events have to leave when the process ends."""
 
 _FAILURES: Final = frozenset({"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS", "UNIMPLEMENTED"})
 """Codes that are errors of the server, as the conventions for rpcs list them. For a client all but OK are errors."""
@@ -112,7 +116,7 @@ def _caller_in(metadata: TextMetadata) -> Context:
 
 
 class Sdk:
-    """Tracer and meter of this process."""
+    """Tracer, meter and logger of this process."""
 
     def __init__(self, otlp_endpoint: str, metrics_listen: str, services: str) -> None:
         """Start. Raises OSError if /metrics cannot be served."""
@@ -122,16 +126,20 @@ class Sdk:
         )
         readers: list[MetricReader] = []
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._loggers = LoggerProvider(resource, shutdown_on_exit=False)
         if otlp_endpoint:
             insecure = not otlp_endpoint.startswith("https://")
             exporter = OTLPSpanExporter(otlp_endpoint, insecure, timeout=EXPORT_TIMEOUT_S)
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
+            logs = OTLPLogExporter(otlp_endpoint, insecure, timeout=EXPORT_TIMEOUT_S)
+            self._loggers.add_log_record_processor(BatchLogRecordProcessor(logs))
             metrics = OTLPMetricExporter(otlp_endpoint, insecure, timeout=EXPORT_TIMEOUT_S)
             readers.append(PeriodicExportingMetricReader(metrics))
         if metrics_listen:
             readers.append(PrometheusMetricReader())
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
         self._tracer = self._tracers.get_tracer("turnwright", release, schema_url=SCHEMA_URL)
+        self._logger = self._loggers.get_logger("turnwright", release, schema_url=SCHEMA_URL)
         self._meter = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
         self._counters = {
             name: self._meter.create_counter(name, unit, meaning)
@@ -150,7 +158,7 @@ class Sdk:
         """Send what is left, and stop. A collector that does not answer is waited for no longer than STOP_S_MAX."""
         leaving = [
             threading.Thread(target=provider.shutdown, name="telemetry", daemon=True)
-            for provider in (self._tracers, self._meters)
+            for provider in (self._tracers, self._meters, self._loggers)
         ]
         end_s = time.monotonic() + STOP_S_MAX
         for thread in leaving:
@@ -241,6 +249,13 @@ class Sdk:
             raise
         finally:
             made.end({RPC_CODE: code}, "" if code == "OK" else code)
+
+    def event(self, name: str, text: str, attributes: SpanAttributes) -> None:
+        above = _above(current_scope())
+        self._logger.emit(
+            timestamp=time.time_ns(), context=above, severity_number=SeverityNumber.INFO, body=text,
+            attributes=attributes, event_name=name,
+        )  # fmt: skip
 
     # Metrics ----------------------------------------------------------------------------------------------------
 

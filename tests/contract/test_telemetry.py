@@ -22,6 +22,7 @@ from concurrent import futures
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -44,11 +45,16 @@ SECRET_WORDS = "the launch code is 0000"
 SERVICES = ("store", "provider", "assembler", "executor")
 
 
-class Collector(trace_service_pb2_grpc.TraceServiceServicer, metrics_service_pb2_grpc.MetricsServiceServicer):
+class Collector(
+    trace_service_pb2_grpc.TraceServiceServicer,
+    metrics_service_pb2_grpc.MetricsServiceServicer,
+    logs_service_pb2_grpc.LogsServiceServicer,
+):
     """Keeps what it is sent."""
 
     def __init__(self):
         self.spans = []
+        self.events = []
         self.raw = b""
         self.points = {}
         """The attributes of each series, by metric."""
@@ -62,6 +68,10 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer, metrics_service_pb2
                 points = getattr(metric, metric.WhichOneof("data")).data_points
                 self.points.setdefault(metric.name, []).extend(attributes_of(point) for point in points)
             return metrics_service_pb2.ExportMetricsServiceResponse()
+        if isinstance(request, logs_service_pb2.ExportLogsServiceRequest):
+            for of_resource in request.resource_logs:
+                self.events += [record for scope in of_resource.scope_logs for record in scope.log_records]
+            return logs_service_pb2.ExportLogsServiceResponse()
         for of_resource in request.resource_spans:
             self.spans += [span for scope in of_resource.scope_spans for span in scope.spans]
         return trace_service_pb2.ExportTraceServiceResponse()
@@ -83,6 +93,7 @@ def listening(sink):
     server = grpc.server(futures.ThreadPoolExecutor(4))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(sink, server)
     metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(sink, server)
+    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(sink, server)
     sink.port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     yield sink
@@ -108,7 +119,7 @@ class Deployment:
             "TURNWRIGHT_OTLP_ENDPOINT": f"http://127.0.0.1:{collector_port}",
             "TURNWRIGHT_TLS_CERT": f"{self.own}/cert.pem", "TURNWRIGHT_TLS_KEY": f"{self.own}/key.pem",
             "TURNWRIGHT_TLS_CA": str(self.authority.file),
-            "OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            "OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_METRIC_EXPORT_INTERVAL": "500", "OTEL_BLRP_SCHEDULE_DELAY": "200",
         }  # fmt: skip
         (folder / "project").mkdir()
         (folder / "home").mkdir(mode=0o700)
@@ -231,6 +242,48 @@ async def test_each_turn_is_one_trace_through_all_four_services(deployment, coll
         lambda: {"turnwright.turn.duration", "gen_ai.client.inference.usage.input_tokens"} <= set(collector.points)
     )
     assert b"launch code" not in collector.raw
+
+
+@pytest.mark.asyncio
+async def test_each_row_of_the_audit_is_an_event_of_the_collector_in_its_trace(deployment, collector):
+    run = await deployment.act(f"Write a note: {SECRET_WORDS}", DONE)
+
+    def found():
+        return [one for one in collector.events if attribute(one, "gen_ai.conversation.id") == run]
+
+    await until(found)
+    (made,) = found()
+    shown = {name: value for name, value in attributes_of(made).items() if name != "turnwright.audit.request_id"}
+    assert shown == {
+        "enduser.id": "operator", "rpc.system.name": "grpc",
+        "rpc.method": "turnwright.executor.v1.ExecutorService/Act",
+        "client.address": "unix:", "turnwright.project": "project", "gen_ai.conversation.id": run,
+        "turnwright.audit.kind": "person", "turnwright.audit.proof": "secret", "turnwright.audit.by": "operator",
+        "turnwright.audit.right": "run",
+    }  # fmt: skip
+    text = "operator called turnwright.executor.v1.ExecutorService/Act"
+    assert (made.event_name, made.body.string_value) == ("turnwright.audit", text)
+    await until(lambda: made.span_id in {span.span_id for span in collector.spans})
+    assert b"launch code" not in collector.raw
+
+
+@pytest.mark.asyncio
+async def test_no_event_is_lost_when_a_store_is_stopped(tmp_path):
+    with listening(Collector()) as sink:
+        made = Deployment(tmp_path, sink.port)
+        # Nothing leaves before the end.
+        made.env["OTEL_BLRP_SCHEDULE_DELAY"] = "3600000"
+        with made:
+            token = read_or_make_token(tmp_path / "home")
+            async with Client.connect(f"unix:{tmp_path}/executor", token) as client:
+                project = (await client.init_project(str(tmp_path / "project"))).name
+                for number in range(60):
+                    await client.create_run(project, f"r{number}", settings_pb2.RunSettings(model="m"))
+                rows = [*await client.list_audit(project, most=0), *await client.list_audit("", most=0)]
+            assert sink.events == []
+        methods = sorted(attribute(one, "rpc.method").rpartition("/")[2] for one in sink.events)
+    assert methods == sorted(row.method for row in rows)
+    assert methods.count("CreateRun") == 60
 
 
 RPC = {"rpc.system.name", "rpc.method", "rpc.response.status_code"}

@@ -72,7 +72,7 @@ class Caller(Struct, frozen=True):
     peer: str = ""
     """The address that the first call came from."""
     method: str = ""
-    """Name of the rpc that it called first; empty: none of the contract."""
+    """The rpc that it called first, `turnwright.executor.v1.ExecutorService/Act`; empty: none of the contract."""
     right: int = 0
     """The right that this rpc needs."""
     by: str = ""

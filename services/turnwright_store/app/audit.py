@@ -17,6 +17,18 @@ from turnwright_values.store import Durability
 
 from turnwright_kit.access import is_owners
 from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.policy import word_of
+from turnwright_kit.telemetry import is_on
+from turnwright_kit.telemetry_names import (
+    AUDIT,
+    CONVERSATION,
+    END_USER,
+    PROJECT,
+    RPC_METHOD,
+    RPC_SYSTEM,
+    SpanAttributes,
+    client_of,
+)
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.locks import AUDIT_LOCK
@@ -57,13 +69,13 @@ def audited_call(request: Any, caller: Caller) -> AuditedCall | None:
     return AuditedCall(project, run, request_id)
 
 
-def record(tx: Transaction, caller: Caller, call: AuditedCall, answer: Any) -> None:
+def record(tx: Transaction, caller: Caller, call: AuditedCall, answer: Any) -> SpanAttributes | None:
     """Write the row of a call that has done its work, by the rpc that somebody called first.
 
-    What it made is named as its answer names it.
+    What it made is named as its answer names it. Returns the row as an event; None: there is none.
     """
     if not tx.is_change:
-        return
+        return None
     project = call.project or _name_in(answer, "project", "name")
     run = call.run or _name_in(answer, "run", "run")
     row = AuditRow(
@@ -74,13 +86,30 @@ def record(tx: Transaction, caller: Caller, call: AuditedCall, answer: Any) -> N
         token_id=caller.token,
         by=caller.by,
         peer=caller.peer,
-        method=caller.method,
+        method=caller.method.rpartition("/")[2],
         run=run,
         right=caller.right,
         request_id=call.request_id,
         detail=_detail(tx),
     )
     rows.add(tx.connection, project, row)
+    return _event(project, row, caller.method) if is_on() else None
+
+
+def _event(project: str, row: AuditRow, method: str) -> SpanAttributes:
+    """The row as attributes, without those that are empty."""
+    own = {AUDIT + name: getattr(row, name) for name in ("kind", "proof", "token_id", "by", "request_id", "detail")}
+    known = {
+        END_USER: row.principal,
+        RPC_SYSTEM: "grpc",
+        RPC_METHOD: method,
+        PROJECT: project,
+        CONVERSATION: row.run,
+        AUDIT + "right": word_of(row.right),
+        **own,
+        **client_of(row.peer),
+    }
+    return {name: value for name, value in known.items() if value}
 
 
 def _name_in(answer: Any, field: str, name: str) -> str:

@@ -26,6 +26,8 @@ from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.refusals import Refusals
+from turnwright_kit.telemetry import event
+from turnwright_kit.telemetry_names import AUDIT_EVENT, SpanAttributes
 from turnwright_store.app.audit import audited_call, record
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.store_rules import with_schemes
@@ -136,32 +138,52 @@ class Calls:
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
-        change = audited(request, caller, work)
         id_field = "request_id" if hasattr(request, "request_id") else "command_id"
         if not (request_id := getattr(request, id_field, "")):
-            return await self._database.write(change, durability, locks)
+            return await self._audited(request, caller, work, durability, locks)
         check_words(id_field, request_id, NAME_CHARS_MAX)
         key = RequestKey(getattr(request, "project", ""), caller.name, method, request_id)
         asked = _without_owner_fields(request)
-        return await self._database.write(
-            lambda tx: run_once(tx, key, asked, answer, change, starts),
+        return await self._audited(
+            request,
+            caller,
+            work,
             durability,
             {*locks, request_lock(*key)},
+            lambda tx, change: run_once(tx, key, asked, answer, change, starts),
         )
 
+    async def _audited(
+        self,
+        request: Any,
+        caller: Caller,
+        work: Callable[[Transaction, Caller], R],
+        durability: Durability,
+        locks: Collection[str],
+        around: Callable[[Transaction, Work[R]], R] = lambda tx, change: change(tx),
+    ) -> R:
+        """Do the work of an rpc that changes something, with its row of the audit in the same transaction.
 
-def audited(request: Any, caller: Caller, work: Callable[[Transaction, Caller], R]) -> Work[R]:
-    """The work of an rpc that changes something, with its row of the audit in the same transaction."""
-    call = audited_call(request, caller)
-    if call is None:
-        return lambda tx: work(tx, caller)
+        What is `around` may find that it has been done already, and then there is no row.
+        """
+        call = audited_call(request, caller)
+        row: SpanAttributes | None = None
 
-    def change(tx: Transaction) -> R:
-        answer = work(tx, caller)
-        record(tx, caller, call, answer)
+        def change(tx: Transaction) -> R:
+            nonlocal row
+            answer = work(tx, caller)
+            row = record(tx, caller, call, answer) if call else None
+            return answer
+
+        def attempt(tx: Transaction) -> R:
+            nonlocal row
+            row = None
+            return around(tx, change)
+
+        answer = await self._database.write(attempt, durability, locks)
+        if row:
+            event(AUDIT_EVENT, f"{caller.name} called {caller.method}", row)
         return answer
-
-    return change
 
 
 _OWNER_FIELDS: Final = ("epoch", "written_by", "new")

@@ -37,7 +37,6 @@ from turnwright_store.rpc.calls import (
     Calls,
     Fields,
     address_of,
-    audited,
     mutation,
     project_locks,
     run_locks,
@@ -145,8 +144,9 @@ class LedgerRpcs(Calls):
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
-            work = audited(call, caller, lambda tx, by: write_entries(tx, rules, by, call))
-            return await self._database.write(work, durability, locks)
+            return await self._audited(
+                call, caller, lambda tx, by: write_entries(tx, rules, by, call), durability, locks
+            )
         answer = await self._once(
             WRITE_ENTRIES.request_to_pb(call),
             ledger_pb2.WriteEntriesResponse,

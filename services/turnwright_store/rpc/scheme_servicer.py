@@ -16,7 +16,7 @@ from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls, Fields, audited, query
+from turnwright_store.rpc.calls import Calls, Fields, query
 from turnwright_store.sql.registry import list_schemes
 
 
@@ -32,8 +32,7 @@ class SchemeServicer(Calls, scheme_service_pb2_grpc.SchemeServiceServicer):
         def work(tx: Transaction, caller: Caller) -> list[Scheme]:
             return store_rules.set_scheme(tx, self._rules, caller, scheme)
 
-        change = audited(request, caller, work)
-        schemes = await self._database.write(change, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
+        schemes = await self._audited(request, caller, work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.update(schemes)
         return pb.SetSchemeResponse(scheme=scheme_to_pb(scheme))
 
