@@ -7,7 +7,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AT_LEAST_0, COMMON, DEPLOYMENT, FILE, add_command, add_group
+from turnwright_cli.options import AT_LEAST_0, COMMON, DEPLOYMENT, FILE, SERVER, WITHOUT_PROJECT, add_command, add_group
 
 _RULES_OF_RUN: Final = Option(["--run"], metavar="RUN", help="Those of this run, not of the project.")
 _TOOL: Final = Option(["--tool"], metavar="TOOL", default="sh", help="The tool [sh].")
@@ -112,13 +112,13 @@ def _add_trials(policy: click.Group) -> None:
 
 def _add_tokens(app: click.Group) -> None:
     token = add_group(
-        app, "token", "Make tokens with fewer rights than this deployment's secret, and the keys that verify them."
+        app, "token", "Make, list and revoke tokens with fewer rights than this deployment's secret; print keys."
     )
     add_command(
         token,
         "create",
         "tokens:create_token",
-        "Print a token, made from this deployment's secret.",
+        "Print a token, made by the running services, or where none run from this deployment's secret.",
         Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
         Option(
             ["--kind"],
@@ -130,7 +130,22 @@ def _add_tokens(app: click.Group) -> None:
         Option(["--group", "groups"], metavar="NAME", multiple=True, help="A group that they belong to; repeatable."),
         Option(["--days"], metavar="N", type=click.IntRange(1, 400), default=30, help="How long it is valid [30]"),
         Option(["--audience"], type=_AUDIENCE, default="executor", help="The service that takes it [executor]"),
-        common=(),
+        common=(SERVER,),
+    )
+    add_command(
+        token,
+        "list",
+        "tokens:list_tokens",
+        "List your tokens that services have made, or revoked; for operators everybody's.",
+        common=WITHOUT_PROJECT,
+    )
+    add_command(
+        token,
+        "revoke",
+        "tokens:revoke_token",
+        "Revoke a token: calls with it are refused within seconds.",
+        Argument(["token"], metavar="TOKEN", help="Its id, as `token list` shows it, or the token itself."),
+        common=WITHOUT_PROJECT,
     )
     add_command(
         token,

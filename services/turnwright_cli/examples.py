@@ -124,6 +124,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "turnwright token create --principal alice",
         "turnwright token create --principal ci --project thing --days 7",
     ),
+    "turnwright token list": ("turnwright token list",),
+    "turnwright token revoke": ("turnwright token revoke HKqZlrRNoLY8Unaa",),
     "turnwright token key": ("turnwright token key executor",),
     "turnwright completion": (
         'eval "$(turnwright completion bash)"     in ~/.bashrc',

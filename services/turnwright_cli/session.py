@@ -19,7 +19,6 @@ from turnwright_cli.invocation import TABLES, CliSettings, Invocation
 from turnwright_cli.output import complain, enum_word
 from turnwright_cli.plain import safe_line
 from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, setting_fields, settings_class
-from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -27,7 +26,7 @@ from turnwright_core.suggestions import did_you_mean
 from turnwright_kit.home import ensure_home
 from turnwright_kit.logs import configure_logs, get_logger
 from turnwright_kit.peer import Peer
-from turnwright_kit.settings import PREFIX, load
+from turnwright_kit.settings import PREFIX, Settings, load
 from turnwright_kit.settings_report import settings_in_force
 
 JOINED_RETRIES_MAX = 1
@@ -60,6 +59,13 @@ class Session(Struct, frozen=True):
     attached: bool = False
     named: bool = False
     """Whether the command named the executor, which may be anywhere."""
+
+
+def secret_of(settings: Settings) -> str:
+    try:
+        return settings.secret()
+    except ValueError as error:
+        raise FailureError(FAILED, f"{error}.") from None
 
 
 @contextlib.asynccontextmanager

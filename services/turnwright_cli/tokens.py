@@ -1,24 +1,25 @@
-"""`token`: makes tokens with fewer rights from the deployment's secret, and prints the keys that verify them."""
+"""`token`: tokens with fewer rights than the deployment's secret, and the keys that verify them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from turnwright_cli.exit_codes import FAILED, FailureError, usage
+from turnwright.tokens.v1 import token_service_pb2
+from turnwright.types.v1 import token_pb2
+
+from turnwright_cli.administration import utc_time
+from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import Column, answer, show_list
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_scope, open_session, secret_of
+from turnwright_client import locate
 from turnwright_kit.identity.caller import Kind
-from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
-from turnwright_kit.settings import Settings
+from turnwright_kit.identity.own_tokens import DAY_S, ISSUER, TokenKey, make_token
 
 
-def secret_of(settings: Settings) -> str:
-    try:
-        return settings.secret()
-    except ValueError as error:
-        raise FailureError(FAILED, f"{error}.") from None
-
-
-def create_token(
+async def create_token(
     call: Invocation,
     *,
     principal: str,
@@ -28,7 +29,16 @@ def create_token(
     groups: Sequence[str],
     days: int,
 ) -> int:
-    key = TokenKey.of(secret_of(call.settings), audience)
+    """Have the store make a token, which it lists then; where nothing runs, make it here of the home's secret."""
+    settings = call.settings
+    if await locate(settings.home, settings.server, tls=settings.tls):
+        wanted = token_service_pb2.CreateTokenRequest(
+            principal=principal, kind=kind, audience=audience, projects=projects, groups=groups, days=days
+        )
+        async with open_session(settings) as session:
+            print(await session.client.create_token(wanted))
+        return 0
+    key = TokenKey.of(secret_of(settings), audience)
     try:
         print(make_token(key, principal, Kind(kind), days * DAY_S, projects=projects or None, groups=groups))
     except ValueError as error:
@@ -36,6 +46,45 @@ def create_token(
     return 0
 
 
+async def list_tokens(call: Invocation) -> int:
+    async with open_scope(call, deployment=True) as (client, _):
+        found = [token async for token in client.list_tokens()]
+    return show_list(call, found, _TOKENS, empty="No tokens: `turnwright token create` makes one.")
+
+
+async def revoke_token(call: Invocation, *, token: str) -> int:
+    """Revoke a token by its id, or by itself."""
+    async with open_scope(call, deployment=True) as (client, _):
+        found = await client.revoke_token(_id_of(token))
+    return answer(call, [found], f"{safe_line(found.token_id)}: revoked")
+
+
+def _id_of(token: str) -> str:
+    if token.count(".") != 2:
+        return token
+    import jwt
+
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        claims = {}
+    if claims.get("iss") != ISSUER or not isinstance(claims.get("jti"), str):
+        raise usage("No deployment has made this token: name its id, which for a token of an issuer is NAME/JTI.")
+    return str(claims["jti"])
+
+
 def print_key(call: Invocation, *, audience: str) -> int:
     print(TokenKey.of(secret_of(call.settings), audience).text)
     return 0
+
+
+_TOKENS: Final[Sequence[Column[token_pb2.Token]]] = (
+    Column("id", lambda one: one.token_id, whole=True),
+    Column("who", lambda one: one.principal),
+    Column("kind", lambda one: one.kind),
+    Column("for", lambda one: one.audience),
+    Column("projects", lambda one: " ".join(one.projects)),
+    Column("until (UTC)", lambda one: utc_time(one.expire_time)),
+    Column("revoked (UTC)", lambda one: utc_time(one.revoke_time) if one.HasField("revoke_time") else ""),
+    Column("made by", lambda one: one.by),
+)

@@ -59,6 +59,10 @@ class GrantCalls:
                 return found
             request.page_token = page.next_page_token
 
+    async def create_token(self, wanted: token_service_pb2.CreateTokenRequest) -> str:
+        """A token for somebody, which the store remembers. Each call makes another one."""
+        return (await self._peer.call(self._tokens.CreateToken, wanted)).bearer
+
     def list_tokens(self) -> AsyncIterator[token_pb2.Token]:
         """The caller's tokens, or all, that have not expired."""
         request = token_service_pb2.ListTokensRequest(page_size=PAGE_SIZE_MAX)

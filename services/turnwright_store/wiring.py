@@ -33,6 +33,7 @@ from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
 from turnwright_store.app.store_rules import schemes_refresh
 from turnwright_store.app.streams import orphaned_streams
+from turnwright_store.app.tokens import tokens_cleanup
 from turnwright_store.app.watch_policy import follow_policy, renew_policy
 from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
@@ -65,12 +66,12 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def build(settings: StoreSettings, _secret: str) -> Service:
+def build(settings: StoreSettings, secret: str) -> Service:
     """The store, ready to be served. Starting it raises SettingsError, and OSError for a database it cannot have."""
     database = _database(settings)
     maintenance = Maintenance()
     policy = Policy(_now_ms)
-    store = StoreService(database, time.monotonic, _now_ms, policy)
+    store = StoreService(database, time.monotonic, _now_ms, policy, secret)
     following: list[asyncio.Task[None]] = []
     gauges: list[BacklogGauges] = []
 
@@ -150,6 +151,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         idempotency_cleanup(store.database, IDEMPOTENCY_DAYS),
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
         schemes_refresh(store.database, store, settings.schemes_refresh_s),
+        tokens_cleanup(store.database),
         quotas_refresh(store.database, store, settings.quotas_refresh_s),
         indexing(store.database, settings.search_index_s),
         unclaimable_loops(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),

@@ -47,7 +47,7 @@ ASKED = {
         DeleteGrant DeleteQuota ListAudit SetGrant SetQuota
     """,
     "admin in deployment": """
-        DeleteModel SetModel
+        CreateToken DeleteModel SetModel
     """,
     "service": """
         AdoptFiles Assemble CheckBudget CheckModels ClaimRun ClaimWork CountTokens EndTurn Explain Generate GetLease

@@ -26,6 +26,7 @@ from turnwright.store.v1 import lease_pb2, queue_pb2
 from turnwright.types.v1 import grant_pb2
 
 from architecture.test_access import ASKED, services
+from oidc_provider import Provider
 from services import SECRET, running, token_for
 from turnwright_core.errors import DeadlineError, InternalError, Reason, TurnwrightError, UnavailableError
 from turnwright_core.wire.resources import FOR_CLIENTS, RESOURCES
@@ -33,7 +34,6 @@ from turnwright_kit.identity.caller import TIERS, Caller, Kind
 from turnwright_kit.identity.for_whom import header_of
 from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
 from turnwright_kit.peer import Peer, rpc_of
-from unit.core.test_issuers import Provider
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

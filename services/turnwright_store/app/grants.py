@@ -1,4 +1,4 @@
-"""Grants and tokens: who may do what, and which tokens are revoked. Source: architecture 10; docs/adr/0066.
+"""Grants: who may do what. Source: architecture 10; docs/adr/0066.
 
 Each change bumps the scope of the policy, so that every service of the deployment reads it again.
 """
@@ -10,11 +10,10 @@ from typing import Final
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.types import Grant, GrantRole, Right, Token
+from turnwright_values.types import Grant, GrantRole, Right
 
 from turnwright_core.checks import check_count, check_words, invalid
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import EVERYBODY, IN_PROJECTS, ROLES, Policy, bits_of, rights_of
 from turnwright_store.domain.checks import page_size
@@ -28,10 +27,6 @@ GRANTS_MAX: Final = 1000
 
 SUBJECT_CHARS_MAX: Final = 200
 
-TOKEN_DAYS_MAX: Final = 400
-"""Most days that a token is valid: so long one is remembered of which no more is known than that it is revoked."""
-
-_DAY_MS: Final = 24 * 3600 * 1000
 _SUBJECT: Final = re.compile(r"(user|group):[!-~]([ -~]*[!-~])?")
 _OF_PROJECTS: Final = (GrantRole.VIEWER, GrantRole.MEMBER, GrantRole.OWNER)
 
@@ -151,40 +146,3 @@ def _check_owner_left(
             right="admin",
             project="",
         )
-
-
-# Tokens ---------------------------------------------------------------------------------------------------------------
-
-
-def list_tokens(
-    connection: Connection, policy: Policy, caller: Caller, size: int, token: str
-) -> tuple[list[Token], str]:
-    """Tokens of the caller, or with ADMIN in the deployment of everybody."""
-    size = page_size(size)
-    (after,) = decode_page_token(token, str) or ("",)
-    of = None if _is_admin(policy, caller) else caller.name
-    return page_of(rows.list_tokens(connection, of, str(after), size + 1), size, lambda one: (one.token_id,))
-
-
-def revoke_token(tx: Transaction, policy: Policy, caller: Caller, token_id: str) -> tuple[Token, int]:
-    """Revoke a token, and return the version of the policy that has it as revoked. Raises ENTRY_NOT_FOUND."""
-    check_words("token_id", token_id, NAME_CHARS_MAX)
-    if not token_id:
-        raise invalid("token_id", "token_id is required.")
-    tx.detail.update(token_id=token_id)
-    found, is_admin = rows.find_token(tx.connection, token_id), _is_admin(policy, caller)
-    if not is_admin and (found is None or found.principal != caller.name):
-        raise fault(Reason.ENTRY_NOT_FOUND, f"You have no token {token_id!r}: list them.", path=token_id)
-    if found is None:
-        ends_ms = tx.now_ms + TOKEN_DAYS_MAX * _DAY_MS
-        found = Token(token_id, by=caller.name, create_ms=tx.now_ms, expire_ms=ends_ms)
-        rows.add_token(tx.connection, found)
-    if not found.revoke_ms:
-        rows.revoke_token(tx.connection, token_id, tx.now_ms)
-        found = replace(found, revoke_ms=tx.now_ms)
-    rows.delete_expired(tx.connection, tx.now_ms)
-    return found, rows.bump_policy(tx)
-
-
-def _is_admin(policy: Policy, caller: Caller) -> bool:
-    return bool(policy.rights_in_deployment(caller) & bits_of((Right.ADMIN,)))

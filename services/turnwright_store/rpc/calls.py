@@ -79,6 +79,8 @@ class StoreBackend(Struct):
     """Milliseconds since 1970."""
     policy: Policy
     """Who may do what."""
+    secret: str = ""
+    """The deployment's, which makes tokens."""
     opened: StoreRules | None = None
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""

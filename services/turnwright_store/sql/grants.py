@@ -65,11 +65,10 @@ _TOKEN_PAGE: Final = (
     .limit(bindparam("page"))
 )
 _TOKENS_OF: Final = _TOKEN_PAGE.where(tokens.c.principal == bindparam("of"))
-_REVOKED: Final = select(tokens.c.token_id).where(
-    tokens.c.revoke_ms != literal_column("0"), tokens.c.expire_ms > DatabaseNow()
-)
+_REVOKED: Final = select(tokens.c.token_id).where(tokens.c.revoke_ms != literal_column("0"))
 _TOKEN_ADD: Final = insertion(tokens)
 _REVOKE: Final = update(tokens).where(tokens.c.token_id == bindparam("wanted")).values(revoke_ms=bindparam("now_ms"))
+_TOKEN_COUNT: Final = select(func.count()).select_from(tokens)
 _EXPIRED: Final = delete(tokens).where(tokens.c.expire_ms < bindparam("before_ms"))
 _VERSION: Final = select(scopes.c.revision).where(scopes.c.key == literal_column(f"'{POLICY}'"))
 
@@ -180,6 +179,10 @@ def add_token(connection: Connection, token: Token) -> None:
             "revoke_ms": token.revoke_ms,
         },
     )
+
+
+def count_tokens(connection: Connection) -> int:
+    return int(connection.execute(_TOKEN_COUNT).scalar_one())
 
 
 def revoke_token(connection: Connection, token_id: str, now_ms: int) -> None:

@@ -343,7 +343,7 @@ async def sent(request):
 
 PROJECTLESS = {
     "InitProject", "ListProjects", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus", "GetIdentity",
-    "ListTokens", "RevokeToken",
+    "CreateToken", "ListTokens", "RevokeToken",
 }  # fmt: skip
 """Methods that are not about a project; the inbox is about all where none is named."""
 

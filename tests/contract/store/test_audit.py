@@ -60,6 +60,7 @@ def calls(project):
         ("InitProject", {"root": f"/srv/{project}/moved", "workspace_id": f"ws-{project}"}),
         ("SetGrant", {"project": project, "grant": {"subject": "user:bob", "role": 2, "without": [7]}}),
         ("DeleteGrant", {"project": project, "subject": "user:bob"}),
+        ("CreateToken", {"principal": "bob", "projects": [project]}),
         ("RevokeToken", {"token_id": "t1"}),
         ("SetFileConstraints", {"project": project, "constraints": [{"pattern": "*.md", "kind": 1}]}),
         ("CreateRun", {**here, "run": "", "settings": settings_pb2.RunSettings(model="fast")}),
@@ -118,11 +119,14 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "SetModel",
         "DeleteModel",
         "SetScheme",
+        "CreateToken",
         "RevokeToken",
     }
     assert "hidden words" not in str(found)
     details = {rpc: json.loads(row.detail_json) for rpc, row in found.items() if row.detail_json}
+    assert details["CreateToken"].pop("token_id")
     assert details == {
+        "CreateToken": {"principal": "bob", "kind": "person", "projects": [project]},
         "SetGrant": {"subject": "user:bob", "role": "member", "without": ["command"]},
         "DeleteGrant": {"subject": "user:bob"},
         "RevokeToken": {"token_id": "t1"},

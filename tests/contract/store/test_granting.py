@@ -160,14 +160,6 @@ async def test_a_replica_is_told_what_another_one_changed(server, client, projec
         await other.stop()
 
 
-async def test_a_revoked_token_is_listed_as_such_and_stays_so(client):
-    made = (await client.call("RevokeToken", token_id="t1")).token
-    assert made.HasField("revoke_time")
-    assert (await client.call("RevokeToken", token_id="t1")).token == made
-    assert [one.token_id for one in (await client.call("ListTokens")).tokens] == ["t1"]
-    assert await reason_of(client.call("RevokeToken", token_id="")) is Reason.INVALID_FIELD
-
-
 async def test_the_holder_of_the_secret_is_told_to_be_that(client):
     answer = await client.call("GetIdentity")
     assert (answer.principal, answer.kind, answer.proof, answer.root) == ("operator", "person", "secret", True)

@@ -19,6 +19,7 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
+	TokenService_CreateToken_FullMethodName = "/turnwright.tokens.v1.TokenService/CreateToken"
 	TokenService_ListTokens_FullMethodName  = "/turnwright.tokens.v1.TokenService/ListTokens"
 	TokenService_RevokeToken_FullMethodName = "/turnwright.tokens.v1.TokenService/RevokeToken"
 )
@@ -27,6 +28,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type TokenServiceClient interface {
+	// Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+	// that is repeated makes another one.
+	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
 	// Lists tokens: the caller's own, or with ADMIN in the deployment all.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	// Revokes a token: the caller's own, or with ADMIN in the deployment any. Calls with it are refused, and its watches end,
@@ -40,6 +44,15 @@ type tokenServiceClient struct {
 
 func NewTokenServiceClient(cc grpc.ClientConnInterface) TokenServiceClient {
 	return &tokenServiceClient{cc}
+}
+
+func (c *tokenServiceClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error) {
+	out := new(CreateTokenResponse)
+	err := c.cc.Invoke(ctx, TokenService_CreateToken_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *tokenServiceClient) ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error) {
@@ -64,6 +77,9 @@ func (c *tokenServiceClient) RevokeToken(ctx context.Context, in *RevokeTokenReq
 // All implementations must embed UnimplementedTokenServiceServer
 // for forward compatibility
 type TokenServiceServer interface {
+	// Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+	// that is repeated makes another one.
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
 	// Lists tokens: the caller's own, or with ADMIN in the deployment all.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	// Revokes a token: the caller's own, or with ADMIN in the deployment any. Calls with it are refused, and its watches end,
@@ -76,6 +92,9 @@ type TokenServiceServer interface {
 type UnimplementedTokenServiceServer struct {
 }
 
+func (UnimplementedTokenServiceServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method CreateToken not implemented")
+}
 func (UnimplementedTokenServiceServer) ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListTokens not implemented")
 }
@@ -93,6 +112,24 @@ type UnsafeTokenServiceServer interface {
 
 func RegisterTokenServiceServer(s grpc.ServiceRegistrar, srv TokenServiceServer) {
 	s.RegisterService(&TokenService_ServiceDesc, srv)
+}
+
+func _TokenService_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TokenServiceServer).CreateToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TokenService_CreateToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TokenServiceServer).CreateToken(ctx, req.(*CreateTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _TokenService_ListTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -138,6 +175,10 @@ var TokenService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "turnwright.tokens.v1.TokenService",
 	HandlerType: (*TokenServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "CreateToken",
+			Handler:    _TokenService_CreateToken_Handler,
+		},
 		{
 			MethodName: "ListTokens",
 			Handler:    _TokenService_ListTokens_Handler,

@@ -26,7 +26,7 @@ from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_ac
 from turnwright.types.v1 import token_pb2 as turnwright_dot_types_dot_v1_dot_token__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/tokens/v1/token_service.proto\x12\x14turnwright.tokens.v1\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/token.proto\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"Y\n\x12ListTokensResponse\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Token\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x03 \x01(\t\"X\n\x13RevokeTokenResponse\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Token\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x32\xe9\x01\n\x0cTokenService\x12j\n\nListTokens\x12\'.turnwright.tokens.v1.ListTokensRequest\x1a(.turnwright.tokens.v1.ListTokensResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x01\x12m\n\x0bRevokeToken\x12(.turnwright.tokens.v1.RevokeTokenRequest\x1a).turnwright.tokens.v1.RevokeTokenResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\x01\x42\xaa\x01\n\x18\x63om.turnwright.tokens.v1P\x01ZEgithub.com/turnwright/turnwright/gen/go/turnwright/tokens/v1;tokensv1\xaa\x02\x14Turnwright.Tokens.V1\xca\x02\x14Turnwright\\Tokens\\V1\xea\x02\x16Turnwright::Tokens::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(turnwright/tokens/v1/token_service.proto\x12\x14turnwright.tokens.v1\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/token.proto\"w\n\x12\x43reateTokenRequest\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x10\n\x08\x61udience\x18\x05 \x01(\t\x12\x10\n\x08projects\x18\x06 \x03(\t\x12\x0e\n\x06groups\x18\x07 \x03(\t\x12\x0c\n\x04\x64\x61ys\x18\x08 \x01(\r\"P\n\x13\x43reateTokenResponse\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Token\x12\x0e\n\x06\x62\x65\x61rer\x18\x02 \x01(\t\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"Y\n\x12ListTokensResponse\x12*\n\x06tokens\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Token\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"&\n\x12RevokeTokenRequest\x12\x10\n\x08token_id\x18\x03 \x01(\t\"X\n\x13RevokeTokenResponse\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Token\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x32\xd7\x02\n\x0cTokenService\x12l\n\x0b\x43reateToken\x12(.turnwright.tokens.v1.CreateTokenRequest\x1a).turnwright.tokens.v1.CreateTokenResponse\"\x08\xf2\xe2\x18\x04\x08\t\x10\x02\x12j\n\nListTokens\x12\'.turnwright.tokens.v1.ListTokensRequest\x1a(.turnwright.tokens.v1.ListTokensResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x01\x12m\n\x0bRevokeToken\x12(.turnwright.tokens.v1.RevokeTokenRequest\x1a).turnwright.tokens.v1.RevokeTokenResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\x01\x42\xaa\x01\n\x18\x63om.turnwright.tokens.v1P\x01ZEgithub.com/turnwright/turnwright/gen/go/turnwright/tokens/v1;tokensv1\xaa\x02\x14Turnwright.Tokens.V1\xca\x02\x14Turnwright\\Tokens\\V1\xea\x02\x16Turnwright::Tokens::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,18 +34,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.tokens.v1.token_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030com.turnwright.tokens.v1P\001ZEgithub.com/turnwright/turnwright/gen/go/turnwright/tokens/v1;tokensv1\252\002\024Turnwright.Tokens.V1\312\002\024Turnwright\\Tokens\\V1\352\002\026Turnwright::Tokens::V1'
+  _globals['_TOKENSERVICE'].methods_by_name['CreateToken']._loaded_options = None
+  _globals['_TOKENSERVICE'].methods_by_name['CreateToken']._serialized_options = b'\362\342\030\004\010\t\020\002'
   _globals['_TOKENSERVICE'].methods_by_name['ListTokens']._loaded_options = None
   _globals['_TOKENSERVICE'].methods_by_name['ListTokens']._serialized_options = b'\220\002\001\362\342\030\002\010\001'
   _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._loaded_options = None
   _globals['_TOKENSERVICE'].methods_by_name['RevokeToken']._serialized_options = b'\220\002\002\362\342\030\002\010\001'
-  _globals['_LISTTOKENSREQUEST']._serialized_start=133
-  _globals['_LISTTOKENSREQUEST']._serialized_end=191
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=193
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=282
-  _globals['_REVOKETOKENREQUEST']._serialized_start=284
-  _globals['_REVOKETOKENREQUEST']._serialized_end=322
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=324
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=412
-  _globals['_TOKENSERVICE']._serialized_start=415
-  _globals['_TOKENSERVICE']._serialized_end=648
+  _globals['_CREATETOKENREQUEST']._serialized_start=133
+  _globals['_CREATETOKENREQUEST']._serialized_end=252
+  _globals['_CREATETOKENRESPONSE']._serialized_start=254
+  _globals['_CREATETOKENRESPONSE']._serialized_end=334
+  _globals['_LISTTOKENSREQUEST']._serialized_start=336
+  _globals['_LISTTOKENSREQUEST']._serialized_end=394
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=396
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=485
+  _globals['_REVOKETOKENREQUEST']._serialized_start=487
+  _globals['_REVOKETOKENREQUEST']._serialized_end=525
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=527
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=615
+  _globals['_TOKENSERVICE']._serialized_start=618
+  _globals['_TOKENSERVICE']._serialized_end=961
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,86 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class CreateTokenRequest(_message.Message):
+    """Makes a token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    AUDIENCE_FIELD_NUMBER: _builtins.int
+    PROJECTS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    DAYS_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Who will use it: 1 to 64 letters, digits, `_`, `-`, `.` or `@`; neither `operator` nor the name of a service. Fails with
+    INVALID_ARGUMENT, reason INVALID_FIELD, for another name.
+    """
+    kind: _builtins.str
+    """What will use it: `person`, `model`, `plugin` or `service`; empty: `person`. A service may act for everybody: fails with
+    PERMISSION_DENIED, reason RIGHT_MISSING, for a caller that does not hold the deployment's secret.
+    """
+    audience: _builtins.str
+    """The service that takes it: `executor`, `store`, `assembler` or `provider`; empty: `executor`."""
+    days: _builtins.int
+    """How long it is valid, in days, at most 400; 0: 30."""
+    @_builtins.property
+    def projects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the projects that it is limited to, at most 64; empty: it is not limited. Fails with NOT_FOUND, reason
+        PROJECT_NOT_FOUND, if there is no such project.
+        """
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups that its holder belongs to, at most 64, each with 1 to 256 characters."""
+
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        audience: _builtins.str = ...,
+        projects: _abc.Iterable[_builtins.str] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        days: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "days", b"days", "groups", b"groups", "kind", b"kind", "principal", b"principal", "projects", b"projects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
+
+@_typing.final
+class CreateTokenResponse(_message.Message):
+    """The token, which nobody can be told again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    BEARER_FIELD_NUMBER: _builtins.int
+    bearer: _builtins.str
+    """The token itself: a JWT, which its holder sends as `authorization: Bearer <it>`."""
+    @_builtins.property
+    def token(self) -> _token_pb2.Token:
+        """What the store keeps of it."""
+
+    def __init__(
+        self,
+        *,
+        token: _token_pb2.Token | None = ...,
+        bearer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bearer", b"bearer", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
+
+@_typing.final
 class ListTokensRequest(_message.Message):
     """Lists tokens."""
 

@@ -36,6 +36,11 @@ class TokenServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.CreateToken = channel.unary_unary(
+                '/turnwright.tokens.v1.TokenService/CreateToken',
+                request_serializer=turnwright_dot_tokens_dot_v1_dot_token__service__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=turnwright_dot_tokens_dot_v1_dot_token__service__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
         self.ListTokens = channel.unary_unary(
                 '/turnwright.tokens.v1.TokenService/ListTokens',
                 request_serializer=turnwright_dot_tokens_dot_v1_dot_token__service__pb2.ListTokensRequest.SerializeToString,
@@ -52,6 +57,14 @@ class TokenServiceServicer(object):
     """The tokens of the deployment, which people and programs authenticate with. Each can be revoked alone. The store serves it,
     and the executor for clients.
     """
+
+    def CreateToken(self, request, context):
+        """Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+        that is repeated makes another one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
         """Lists tokens: the caller's own, or with ADMIN in the deployment all.
@@ -71,6 +84,11 @@ class TokenServiceServicer(object):
 
 def add_TokenServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=turnwright_dot_tokens_dot_v1_dot_token__service__pb2.CreateTokenRequest.FromString,
+                    response_serializer=turnwright_dot_tokens_dot_v1_dot_token__service__pb2.CreateTokenResponse.SerializeToString,
+            ),
             'ListTokens': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTokens,
                     request_deserializer=turnwright_dot_tokens_dot_v1_dot_token__service__pb2.ListTokensRequest.FromString,
@@ -93,6 +111,33 @@ class TokenService(object):
     """The tokens of the deployment, which people and programs authenticate with. Each can be revoked alone. The store serves it,
     and the executor for clients.
     """
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.tokens.v1.TokenService/CreateToken',
+            turnwright_dot_tokens_dot_v1_dot_token__service__pb2.CreateTokenRequest.SerializeToString,
+            turnwright_dot_tokens_dot_v1_dot_token__service__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def ListTokens(request,

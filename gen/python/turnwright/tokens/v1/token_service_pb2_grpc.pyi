@@ -35,6 +35,10 @@ class TokenServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TokenServiceAsyncStub: ...
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_token_service_pb2.CreateTokenRequest, _token_service_pb2.CreateTokenResponse]
+    """Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+    that is repeated makes another one.
+    """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_token_service_pb2.ListTokensRequest, _token_service_pb2.ListTokensResponse]
     """Lists tokens: the caller's own, or with ADMIN in the deployment all."""
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_token_service_pb2.RevokeTokenRequest, _token_service_pb2.RevokeTokenResponse]
@@ -49,6 +53,10 @@ class TokenServiceAsyncStub(TokenServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    CreateToken: _aio.UnaryUnaryMultiCallable[_token_service_pb2.CreateTokenRequest, _token_service_pb2.CreateTokenResponse]  # type: ignore[assignment]
+    """Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+    that is repeated makes another one.
+    """
     ListTokens: _aio.UnaryUnaryMultiCallable[_token_service_pb2.ListTokensRequest, _token_service_pb2.ListTokensResponse]  # type: ignore[assignment]
     """Lists tokens: the caller's own, or with ADMIN in the deployment all."""
     RevokeToken: _aio.UnaryUnaryMultiCallable[_token_service_pb2.RevokeTokenRequest, _token_service_pb2.RevokeTokenResponse]  # type: ignore[assignment]
@@ -60,6 +68,16 @@ class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
     """The tokens of the deployment, which people and programs authenticate with. Each can be revoked alone. The store serves it,
     and the executor for clients.
     """
+
+    @_abc_1.abstractmethod
+    def CreateToken(
+        self,
+        request: _token_service_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_token_service_pb2.CreateTokenResponse, _abc.Awaitable[_token_service_pb2.CreateTokenResponse]]:
+        """Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+        that is repeated makes another one.
+        """
 
     @_abc_1.abstractmethod
     def ListTokens(

@@ -12,6 +12,91 @@ import type { Token } from "../../types/v1/token_pb.js";
 export declare const file_turnwright_tokens_v1_token_service: GenFile;
 
 /**
+ * Makes a token.
+ *
+ * @generated from message turnwright.tokens.v1.CreateTokenRequest
+ */
+export declare type CreateTokenRequest = Message<"turnwright.tokens.v1.CreateTokenRequest"> & {
+  /**
+   * Who will use it: 1 to 64 letters, digits, `_`, `-`, `.` or `@`; neither `operator` nor the name of a service. Fails with
+   * INVALID_ARGUMENT, reason INVALID_FIELD, for another name.
+   *
+   * @generated from field: string principal = 3;
+   */
+  principal: string;
+
+  /**
+   * What will use it: `person`, `model`, `plugin` or `service`; empty: `person`. A service may act for everybody: fails with
+   * PERMISSION_DENIED, reason RIGHT_MISSING, for a caller that does not hold the deployment's secret.
+   *
+   * @generated from field: string kind = 4;
+   */
+  kind: string;
+
+  /**
+   * The service that takes it: `executor`, `store`, `assembler` or `provider`; empty: `executor`.
+   *
+   * @generated from field: string audience = 5;
+   */
+  audience: string;
+
+  /**
+   * Names of the projects that it is limited to, at most 64; empty: it is not limited. Fails with NOT_FOUND, reason
+   * PROJECT_NOT_FOUND, if there is no such project.
+   *
+   * @generated from field: repeated string projects = 6;
+   */
+  projects: string[];
+
+  /**
+   * Groups that its holder belongs to, at most 64, each with 1 to 256 characters.
+   *
+   * @generated from field: repeated string groups = 7;
+   */
+  groups: string[];
+
+  /**
+   * How long it is valid, in days, at most 400; 0: 30.
+   *
+   * @generated from field: uint32 days = 8;
+   */
+  days: number;
+};
+
+/**
+ * Describes the message turnwright.tokens.v1.CreateTokenRequest.
+ * Use `create(CreateTokenRequestSchema)` to create a new message.
+ */
+export declare const CreateTokenRequestSchema: GenMessage<CreateTokenRequest>;
+
+/**
+ * The token, which nobody can be told again.
+ *
+ * @generated from message turnwright.tokens.v1.CreateTokenResponse
+ */
+export declare type CreateTokenResponse = Message<"turnwright.tokens.v1.CreateTokenResponse"> & {
+  /**
+   * What the store keeps of it.
+   *
+   * @generated from field: turnwright.types.v1.Token token = 1;
+   */
+  token?: Token | undefined;
+
+  /**
+   * The token itself: a JWT, which its holder sends as `authorization: Bearer <it>`.
+   *
+   * @generated from field: string bearer = 2;
+   */
+  bearer: string;
+};
+
+/**
+ * Describes the message turnwright.tokens.v1.CreateTokenResponse.
+ * Use `create(CreateTokenResponseSchema)` to create a new message.
+ */
+export declare const CreateTokenResponseSchema: GenMessage<CreateTokenResponse>;
+
+/**
  * Lists tokens.
  *
  * @generated from message turnwright.tokens.v1.ListTokensRequest
@@ -121,6 +206,17 @@ export declare const RevokeTokenResponseSchema: GenMessage<RevokeTokenResponse>;
  * @generated from service turnwright.tokens.v1.TokenService
  */
 export declare const TokenService: GenService<{
+  /**
+   * Makes a token, for whoever is named in it. The store keeps what it says until it expires, never the token itself. A request
+   * that is repeated makes another one.
+   *
+   * @generated from rpc turnwright.tokens.v1.TokenService.CreateToken
+   */
+  createToken: {
+    methodKind: "unary";
+    input: typeof CreateTokenRequestSchema;
+    output: typeof CreateTokenResponseSchema;
+  },
   /**
    * Lists tokens: the caller's own, or with ADMIN in the deployment all.
    *

@@ -10,35 +10,49 @@ import { file_turnwright_types_v1_token } from "../../types/v1/token_pb.js";
  * Describes the file turnwright/tokens/v1/token_service.proto.
  */
 export const file_turnwright_tokens_v1_token_service = /*@__PURE__*/
-  fileDesc("Cih0dXJud3JpZ2h0L3Rva2Vucy92MS90b2tlbl9zZXJ2aWNlLnByb3RvEhR0dXJud3JpZ2h0LnRva2Vucy52MSI6ChFMaXN0VG9rZW5zUmVxdWVzdBIRCglwYWdlX3NpemUYDSABKA0SEgoKcGFnZV90b2tlbhgOIAEoCSJZChJMaXN0VG9rZW5zUmVzcG9uc2USKgoGdG9rZW5zGAEgAygLMhoudHVybndyaWdodC50eXBlcy52MS5Ub2tlbhIXCg9uZXh0X3BhZ2VfdG9rZW4YDyABKAkiJgoSUmV2b2tlVG9rZW5SZXF1ZXN0EhAKCHRva2VuX2lkGAMgASgJIlgKE1Jldm9rZVRva2VuUmVzcG9uc2USKQoFdG9rZW4YASABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlRva2VuEhYKDnBvbGljeV92ZXJzaW9uGAIgASgEMukBCgxUb2tlblNlcnZpY2USagoKTGlzdFRva2VucxInLnR1cm53cmlnaHQudG9rZW5zLnYxLkxpc3RUb2tlbnNSZXF1ZXN0GigudHVybndyaWdodC50b2tlbnMudjEuTGlzdFRva2Vuc1Jlc3BvbnNlIgmQAgHy4hgCCAESbQoLUmV2b2tlVG9rZW4SKC50dXJud3JpZ2h0LnRva2Vucy52MS5SZXZva2VUb2tlblJlcXVlc3QaKS50dXJud3JpZ2h0LnRva2Vucy52MS5SZXZva2VUb2tlblJlc3BvbnNlIgmQAgLy4hgCCAFCqgEKGGNvbS50dXJud3JpZ2h0LnRva2Vucy52MVABWkVnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90b2tlbnMvdjE7dG9rZW5zdjGqAhRUdXJud3JpZ2h0LlRva2Vucy5WMcoCFFR1cm53cmlnaHRcVG9rZW5zXFYx6gIWVHVybndyaWdodDo6VG9rZW5zOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_access, file_turnwright_types_v1_token]);
+  fileDesc("Cih0dXJud3JpZ2h0L3Rva2Vucy92MS90b2tlbl9zZXJ2aWNlLnByb3RvEhR0dXJud3JpZ2h0LnRva2Vucy52MSJ3ChJDcmVhdGVUb2tlblJlcXVlc3QSEQoJcHJpbmNpcGFsGAMgASgJEgwKBGtpbmQYBCABKAkSEAoIYXVkaWVuY2UYBSABKAkSEAoIcHJvamVjdHMYBiADKAkSDgoGZ3JvdXBzGAcgAygJEgwKBGRheXMYCCABKA0iUAoTQ3JlYXRlVG9rZW5SZXNwb25zZRIpCgV0b2tlbhgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuVG9rZW4SDgoGYmVhcmVyGAIgASgJIjoKEUxpc3RUb2tlbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgNIAEoDRISCgpwYWdlX3Rva2VuGA4gASgJIlkKEkxpc3RUb2tlbnNSZXNwb25zZRIqCgZ0b2tlbnMYASADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlRva2VuEhcKD25leHRfcGFnZV90b2tlbhgPIAEoCSImChJSZXZva2VUb2tlblJlcXVlc3QSEAoIdG9rZW5faWQYAyABKAkiWAoTUmV2b2tlVG9rZW5SZXNwb25zZRIpCgV0b2tlbhgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuVG9rZW4SFgoOcG9saWN5X3ZlcnNpb24YAiABKAQy1wIKDFRva2VuU2VydmljZRJsCgtDcmVhdGVUb2tlbhIoLnR1cm53cmlnaHQudG9rZW5zLnYxLkNyZWF0ZVRva2VuUmVxdWVzdBopLnR1cm53cmlnaHQudG9rZW5zLnYxLkNyZWF0ZVRva2VuUmVzcG9uc2UiCPLiGAQICRACEmoKCkxpc3RUb2tlbnMSJy50dXJud3JpZ2h0LnRva2Vucy52MS5MaXN0VG9rZW5zUmVxdWVzdBooLnR1cm53cmlnaHQudG9rZW5zLnYxLkxpc3RUb2tlbnNSZXNwb25zZSIJkAIB8uIYAggBEm0KC1Jldm9rZVRva2VuEigudHVybndyaWdodC50b2tlbnMudjEuUmV2b2tlVG9rZW5SZXF1ZXN0GikudHVybndyaWdodC50b2tlbnMudjEuUmV2b2tlVG9rZW5SZXNwb25zZSIJkAIC8uIYAggBQqoBChhjb20udHVybndyaWdodC50b2tlbnMudjFQAVpFZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdG9rZW5zL3YxO3Rva2Vuc3YxqgIUVHVybndyaWdodC5Ub2tlbnMuVjHKAhRUdXJud3JpZ2h0XFRva2Vuc1xWMeoCFlR1cm53cmlnaHQ6OlRva2Vuczo6VjFiBnByb3RvMw", [file_turnwright_types_v1_access, file_turnwright_types_v1_token]);
+
+/**
+ * Describes the message turnwright.tokens.v1.CreateTokenRequest.
+ * Use `create(CreateTokenRequestSchema)` to create a new message.
+ */
+export const CreateTokenRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_tokens_v1_token_service, 0);
+
+/**
+ * Describes the message turnwright.tokens.v1.CreateTokenResponse.
+ * Use `create(CreateTokenResponseSchema)` to create a new message.
+ */
+export const CreateTokenResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_tokens_v1_token_service, 1);
 
 /**
  * Describes the message turnwright.tokens.v1.ListTokensRequest.
  * Use `create(ListTokensRequestSchema)` to create a new message.
  */
 export const ListTokensRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tokens_v1_token_service, 0);
+  messageDesc(file_turnwright_tokens_v1_token_service, 2);
 
 /**
  * Describes the message turnwright.tokens.v1.ListTokensResponse.
  * Use `create(ListTokensResponseSchema)` to create a new message.
  */
 export const ListTokensResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tokens_v1_token_service, 1);
+  messageDesc(file_turnwright_tokens_v1_token_service, 3);
 
 /**
  * Describes the message turnwright.tokens.v1.RevokeTokenRequest.
  * Use `create(RevokeTokenRequestSchema)` to create a new message.
  */
 export const RevokeTokenRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tokens_v1_token_service, 2);
+  messageDesc(file_turnwright_tokens_v1_token_service, 4);
 
 /**
  * Describes the message turnwright.tokens.v1.RevokeTokenResponse.
  * Use `create(RevokeTokenResponseSchema)` to create a new message.
  */
 export const RevokeTokenResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tokens_v1_token_service, 3);
+  messageDesc(file_turnwright_tokens_v1_token_service, 5);
 
 /**
  * The tokens of the deployment, which people and programs authenticate with. Each can be revoked alone. The store serves it,
