@@ -45,7 +45,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.native import missing_argument, schema
-from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.accepting import Proposals, may_use_network
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
@@ -195,7 +195,7 @@ class ToolCalls:
     async def _carried_out(self, call: ClientCommand, folder: str, hub: RunHub) -> Entry:
         host = await self._tool_host(call.address.project)
         while True:
-            run = await self._ledger.get_run(call.address)
+            run, rules = await self._ledger.get_run_and_rules(call.address)
             loop = _loop_of(run)
             events = HookEvents(self._hooks, call.address, loop)
             record, revision = await self._taken(call, folder, events, run.turn)
@@ -203,7 +203,8 @@ class ToolCalls:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.require_revision(record.path, revision)
-                scope = self._scope(host, hub, run, events, buffer)
+                network = partial(may_use_network, rules, call.caller.name, Mode.ACT)
+                scope = self._scope(host, hub, run, events, buffer, network)
                 try:
                     await self._driven(call, scope, state)
                 except ConflictError as error:
@@ -256,7 +257,15 @@ class ToolCalls:
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
                     await buffer.write_now(record_write(_released(record_from_entry(stored))))
 
-    def _scope(self, host: Placement, hub: RunHub, run: Run, events: HookEvents, buffer: WriteBuffer) -> DispatchScope:
+    def _scope(
+        self,
+        host: Placement,
+        hub: RunHub,
+        run: Run,
+        events: HookEvents,
+        buffer: WriteBuffer,
+        network: Callable[[CommandRecord], bool],
+    ) -> DispatchScope:
         return DispatchScope(
             context=tool_context(_loop_of(run), run.turn, buffer, host.workspace, host.shell, hub),
             publisher=hub,
@@ -264,6 +273,7 @@ class ToolCalls:
             tools=self._tools,
             proposals=Proposals(self._hooks, events.at(run.turn)),
             confirm=_confirmed,
+            allows_network=network,
             asks_indeterminate=False,
         )
 

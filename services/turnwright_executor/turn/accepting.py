@@ -39,6 +39,14 @@ from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, Pr
 from turnwright_executor.turn.records import record_bytes
 from turnwright_executor.wire.command_records import command_record_to_pb
 
+
+def may_use_network(rules: RuleSet, principal: str, mode: Mode, record: CommandRecord) -> bool:
+    """Whether rules let the command of a record use the network, for somebody in a mode."""
+    if not isinstance(record.effect, CommandEffect):
+        return False
+    return allows_network(rules.rules, intended_effect(command_record_to_pb(record), principal, mode))
+
+
 # What a run accepts without asking, as its owner knows it.
 #
 # A grant that is made holds from the next turn on, and one that is taken away from the next effect: the store checks
@@ -74,11 +82,8 @@ class Grants:
 
     def allows_network(self, record: CommandRecord) -> bool:
         """Whether rules let the command of a record use the network, whoever is behind it."""
-        if not self._rules:
-            return False
         mode = self._run.loop.settings.mode if self._run.loop else Mode.UNSPECIFIED
-        intended = intended_effect(command_record_to_pb(record), self._rules.principal, mode)
-        return allows_network(self._rules.rules, intended)
+        return self._rules is not None and may_use_network(self._rules, self._rules.principal, mode, record)
 
     def turn_begun(self, run: Run | None, rules: RuleSet | None) -> None:
         """A turn has begun; the run and its rules as they are then, None where they are not known or the same."""

@@ -18,7 +18,6 @@ from turnwright_values.plans import PlanWriter
 from turnwright_values.types import (
     Assembly,
     ClientToolEffect,
-    CommandEffect,
     FileEffect,
     Loop,
     Permission,
@@ -111,6 +110,8 @@ class DispatchScope(Struct, frozen=True):
     proposals: Proposals
     confirm: Callable[[], Awaitable[None]]
     """Makes sure that this executor still holds the run; raises LEASE_LOST."""
+    allows_network: Callable[[CommandRecord], bool]
+    """Whether rules let a command use the network."""
     asks_indeterminate: bool
     """Whether to ask a person what became of an interrupted command."""
     grants: Grants | None = None
@@ -440,13 +441,9 @@ class CommandSteps:
             not_started=noop if indeterminate.is_retried(record) else partial(scope.unstarted.add, record.key),
             stopped=partial(scope.outside_results.__setitem__, record.path),
             is_owners=is_owners,
-            network=is_owners or self._allows_network(record),
+            network=is_owners or scope.allows_network(record),
             yolo=scope.grants is not None and scope.grants.is_yolo,
         )
-
-    def _allows_network(self, record: CommandRecord) -> bool:
-        grants = self._scope.grants
-        return grants is not None and isinstance(record.effect, CommandEffect) and grants.allows_network(record)
 
     def _effect_words(self, record: CommandRecord) -> str:
         """What is to be said of a command that failed, if its effect had begun outside of the store."""

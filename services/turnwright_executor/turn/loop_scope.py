@@ -188,6 +188,7 @@ class LoopScope:
             tools=services.tools,
             proposals=Proposals(services.hooks, self.events.at(turn.number), self.grants),
             confirm=self.lease.confirm,
+            allows_network=self.grants.allows_network,
             asks_indeterminate=services.settings.indeterminate == "ask",
             outside_results=self.unsaved.outside_results,
             unstarted=self.unsaved.unstarted,

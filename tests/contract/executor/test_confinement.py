@@ -100,3 +100,20 @@ async def test_a_rule_of_the_project_allows_others_the_network(tmp_path, monkeyp
             found = services.client.list_entries(services.project, run, "sh://**")
             bodies = [entry.body async for entry in found if entry.body]
             assert bodies == [f"{'reached' if network else 'kept'} nothing\n"]
+
+
+@pytest.mark.parametrize("network", [False, True])
+async def test_a_rule_of_the_project_allows_what_others_call_the_network(tmp_path, monkeypatch, network):
+    async with looking(tmp_path, monkeypatch) as (services, command), person(services, "alice") as alice:
+        services.script(DONE)
+        await services.until(await services.act())
+        program = command.partition(" ")[0]
+        for number, principal in enumerate(("bob", "alice")):
+            allowing = rule_pb2.Rule(
+                verdict=RULE_VERDICT_ALLOW, tool="sh", target=f"{program} *", network=network, principal=principal
+            )
+            await services.client.set_rule(services.project, allowing)
+            await alice.call_tool(services.project, "r", "sh", {}, command)
+            found = [entry async for entry in services.client.list_entries(services.project, "r", "sh://**")]
+            reached = "reached" if network and number else "kept"
+            assert [entry.body for entry in found if entry.body][number] == f"{reached} nothing\n"

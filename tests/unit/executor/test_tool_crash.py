@@ -76,6 +76,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         tools=tools,
         proposals=Proposals(hooks, at),
         confirm=confirmed,
+        allows_network=lambda _: False,
         asks_indeterminate=False,
     )
     with logged("info") as lines:

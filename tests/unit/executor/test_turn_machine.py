@@ -369,6 +369,7 @@ class World:
             proposals=Proposals(Hooks(new_registry()), TurnAddress(*address_of(address), 1, 1), grants),
             grants=grants,
             confirm=confirm,
+            allows_network=lambda _: False,
             asks_indeterminate=False,
             outside_results=known.outside_results,
             unstarted=known.unstarted,
