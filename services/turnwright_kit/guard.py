@@ -31,12 +31,13 @@ from turnwright_kit.access import MethodAccess, check_declared, method_access
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_kit.identity.caller import Caller, current_caller, enter_caller
-from turnwright_kit.identity.gate import CallerGate, revoked_error
+from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.headers import is_open
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
 from turnwright_kit.scope import Metadata, bind
+from turnwright_kit.stream_rights import StreamRight
 from turnwright_kit.unread_calls import PROBES_MAX, Context, Handler, admitting, checked, probing, refusing
 
 # Numbers of enums that this release does not know, in requests.
@@ -327,36 +328,26 @@ class _Guarded(grpc.GenericRpcHandler):
                     await access.check(self._policy, current_caller(), request)
                 counted = await self._counted(context, opened=opened, is_stream=True)
                 encode = None
+                limit = _size_limit(context, metadata)
                 if codec and not isinstance(request, codec.request):
                     request, encode = codec.request_from_pb(request), codec.answer_to_pb
-                limit, known = _size_limit(context, metadata), self._policy.version
-                async with contextlib.aclosing(inner(request, context)) as answers:
-                    async for answer in answers:
-                        if access and known != self._policy.version:
-                            known = self._policy.version
-                            self._check_again(access, request)
-                        message = encode(answer) if encode else answer
-                        if limit < MESSAGE_BYTES_MAX:
-                            check_length(len(serialize(message)), limit)
-                        if counted:
-                            counted.hold(message.ByteSize(), is_last=False)
-                        try:
-                            await context.write(message)
-                        except grpc.aio.InternalError:
-                            # The caller has left, with the message unread.
-                            raise asyncio.CancelledError from None
-                        if counted:
-                            counted.sent()
+                with StreamRight(self._policy, access, request):
+                    async with contextlib.aclosing(inner(request, context)) as answers:
+                        async for answer in answers:
+                            message = encode(answer) if encode else answer
+                            if limit < MESSAGE_BYTES_MAX:
+                                check_length(len(serialize(message)), limit)
+                            if counted:
+                                counted.hold(message.ByteSize(), is_last=False)
+                            try:
+                                await context.write(message)
+                            except grpc.aio.InternalError:
+                                # The caller has left, with the message unread.
+                                raise asyncio.CancelledError from None
+                            if counted:
+                                counted.sent()
 
         return call
-
-    def _check_again(self, access: MethodAccess, request: object) -> None:
-        """End a stream whose caller has lost its right, or whose token has been revoked, before it is told more."""
-        caller = current_caller()
-        if caller.token in self._policy.revoked_token_ids:
-            raise revoked_error()
-        if access.is_granted and not caller.is_root:
-            access.check_right(self._policy, caller, request)
 
 
 def _access_to(method: str) -> MethodAccess | None:

@@ -117,6 +117,8 @@ class Policy:
         self._granted: dict[str, list[Grant]] = {}
         self._known: dict[Hashable, _Rights] = {}
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
+        self.looks: set[Callable[[], None]] = set()
+        """What is called at each change. It raises nothing."""
         self.reads: Callable[[], Awaitable[None]] | None = None
         """Replaces the policy by the one that holds now, if this is another."""
         self._reading, self._begun, self._done = asyncio.Lock(), 0, 0
@@ -137,6 +139,8 @@ class Policy:
         self._now, self._granted, self._known = snapshot, granted, {}
         for changed in self._waiting:
             changed.set()
+        for look in tuple(self.looks):
+            look()
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
         """Wait until a policy has come for which this is so, at most so long."""
@@ -183,6 +187,11 @@ class Policy:
         if rights.everywhere & bit:
             return None
         return sorted(name for name, bits in rights.in_projects.items() if bits & bit)
+
+    def until_ms(self, caller: Caller) -> int | None:
+        """When the first of the grants of a caller ends, in ms since 1970; None: none does."""
+        until_ms = self._rights(caller).until_ms
+        return None if until_ms == _NEVER_MS else until_ms
 
     def ends_ms(self, caller: Caller, right: Right, project: str) -> int:
         """When the last of the grants ends that give a caller a right in a project, in ms since 1970; 0: never."""
