@@ -6,6 +6,7 @@ BIN     := $(VENV)/bin
 GEN     := .gen-venv
 ORACLE  := .oracle-venv
 RELEASE := .release-venv
+UI      := services/turnwright_ui
 TESTS   := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
 RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
@@ -13,7 +14,7 @@ RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist chart site format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist chart site format bench fuzz soak mutants oracle polyglot ui ui-check ui-test postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -30,7 +31,7 @@ test-all: $(VENV)/.installed-dev
 # At once what reads sources and what downloads; then what writes gen/, and what reads that.
 check:
 	@$(MAKE) --no-print-directory --jobs 3 lint types imports ceilings collect protos breaking deploy site generators
-	@$(MAKE) --no-print-directory gen-check stubs
+	@$(MAKE) --no-print-directory gen-check stubs ui-check
 
 install: $(VENV)/.installed
 
@@ -85,6 +86,14 @@ gen-check: gen
 	@test -z "$$(git status --porcelain -- gen)" || { git --no-pager diff --stat -- gen; \
 	  git status --short -- gen; echo 'gen/ is not what protos/ says: run `make gen` and commit it.'; exit 1; }
 
+# The page, from its sources and the stubs for TypeScript.
+ui: $(UI)/node_modules/.installed
+	npm --prefix $(UI) run --silent build
+
+ui-check: ui
+	@test -z "$$(git status --porcelain -- $(UI)/static)" || { git --no-pager diff --stat -- $(UI)/static; \
+	  git status --short -- $(UI)/static; echo '$(UI)/static is not what its sources say: run `make ui` and commit it.'; exit 1; }
+
 # Compiles the stubs that are committed, and generates those that are not.
 stubs: node_modules/.installed build/tools/.installed
 	npx --no-install tsc -p tests/stubs
@@ -121,6 +130,11 @@ oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
 polyglot: $(VENV)/.installed-dev $(GEN)/.installed node_modules/.installed build/tools/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
 	$(BIN)/python -m pytest -m polyglot tests/polyglot
+
+# The page in chromium.
+ui-test: $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
+	@$(BIN)/python -m pytest -m browser tests/ui
 
 deploy: $(VENV)/.installed-dev
 	$(BIN)/hadolint deploy/Containerfile
@@ -164,7 +178,7 @@ postgres-stop:
 	@.ci/postgres stop
 
 clean:
-	rm -rf $(VENV) $(GEN) $(ORACLE) $(RELEASE) node_modules build dist
+	rm -rf $(VENV) $(GEN) $(ORACLE) $(RELEASE) node_modules $(UI)/node_modules build dist
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(RECENT)'
@@ -216,4 +230,8 @@ build/tools/.installed: tests/stubs/pom.xml
 
 node_modules/.installed: package.json
 	npm install --no-audit --no-fund --silent --no-package-lock
+	@touch $@
+
+$(UI)/node_modules/.installed: $(UI)/package-lock.json
+	npm --prefix $(UI) ci --no-audit --no-fund --silent
 	@touch $@

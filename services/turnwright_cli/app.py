@@ -176,12 +176,13 @@ add_command(
     runs,
     "export",
     "documents:export_run",
-    "Write a run as one JSON document, which `runs import` reads.",
+    "Write a run as one JSON document, which `runs import` reads, or as a page.",
     RUN,
     Option(
         ["-o", "--output"], metavar="FILE", required=True, help="The file, which is replaced; - is standard output."
     ),
     Option(["--without-files"], is_flag=True, help="Leave out the contents of project files."),
+    Option(["--html"], is_flag=True, help="Write a page to look at the run instead, which needs no server."),
 )
 add_command(
     runs,

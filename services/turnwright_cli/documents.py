@@ -1,4 +1,4 @@
-"""`runs export` and `runs import`: a run as a document in a file, on standard output or from standard input."""
+"""`runs export` and `runs import`: a run as a document or a page, in a file, on a standard output or input."""
 
 from __future__ import annotations
 
@@ -18,13 +18,20 @@ from turnwright_cli.reading import STDIN
 from turnwright_cli.run_list import open_run
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import turns_words
+from turnwright_client import Client
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_kit.private_files import replacing_atomically
 
 
-async def export_run(call: Invocation, *, run: str, output: str, without_files: bool) -> int:
-    async with open_run(call, run, reads=True) as (client, project, found):
-        parts = client.export_run(project, found.run, without_files=without_files)
+async def export_run(call: Invocation, *, run: str, output: str, without_files: bool, html: bool) -> int:
+    if html and without_files:
+        raise usage("--without-files: a page has no contents of project files. Leave this option out.")
+    # Packets are explained by assembling them again.
+    async with open_run(call, run, *(["assembler"] if html else []), reads=True) as (client, project, found):
+        if html:
+            parts = _page(client, project, found.run)
+        else:
+            parts = client.export_run(project, found.run, without_files=without_files)
         if output == STDIN:
             stream, decode = guarded_stdout(), codecs.getincrementaldecoder("utf-8")().decode
             async for part in while_read(parts):
@@ -37,6 +44,12 @@ async def export_run(call: Invocation, *, run: str, output: str, without_files: 
                 async for part in parts:
                     size += write(part)
     return answer(call, [found], f"{safe_line(found.run)}: written to {safe_line(output)}, {size / 1e6:,.1f} MB")
+
+
+async def _page(client: Client, project: str, run: str) -> AsyncGenerator[bytes, None]:
+    from turnwright_cli.run_page import page_of
+
+    yield (await page_of(client, project, run)).encode()
 
 
 async def import_run(call: Invocation, *, file: str, run: str) -> int:

@@ -38,7 +38,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "turnwright runs abort": ("turnwright runs abort fix-login",),
     "turnwright runs remove": ("turnwright runs remove fix-login",),
-    "turnwright runs export": ("turnwright runs export fix-login -o fix-login.json",),
+    "turnwright runs export": (
+        "turnwright runs export fix-login -o fix-login.json",
+        "turnwright runs export fix-login --html -o fix-login.html",
+    ),
     "turnwright runs import": (
         "turnwright runs import fix-login.json",
         "turnwright runs import fix-login.json --run again",

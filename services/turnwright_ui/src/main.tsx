@@ -1,0 +1,106 @@
+/** The page: who looks at it, and which view. */
+import { render } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { Announcer } from "./announcer.js";
+import { Door, isUnknownToken, keepToken, ownToken, words } from "./door.js";
+import { CompareView, ForksView } from "./forks_view.js";
+import { recordedTransport, recording } from "./recorded.js";
+import { parts, to } from "./routes.js";
+import { RulesView } from "./rules_view.js";
+import { RunModel } from "./run_model.js";
+import { RunsModel } from "./runs_model.js";
+import { RunsView } from "./runs_view.js";
+import { RunView } from "./run_view.js";
+import { Line } from "./text.js";
+
+function usePlace(): string[] {
+  const [place, setPlace] = useState(parts);
+  useEffect(() => {
+    const look = () => {
+      // A second `turnwright ui` opens a new address in a tab that is there.
+      if (location.hash.startsWith("#token=")) location.reload();
+      else setPlace(parts());
+    };
+    addEventListener("hashchange", look);
+    return () => removeEventListener("hashchange", look);
+  }, []);
+  return place;
+}
+
+function SignIn({ problem }: { problem: string }) {
+  const enter = (event: Event) => {
+    event.preventDefault();
+    keepToken(String(new FormData(event.currentTarget as HTMLFormElement).get("token")).trim());
+    location.reload();
+  };
+  return (
+    <main id="main" class="sign-in">
+      <h1>Turnwright</h1>
+      <p>Open the page with <code>turnwright ui</code>, or enter a token of <code>turnwright token create</code>. This tab keeps it until it is closed.</p>
+      <form onSubmit={enter}>
+        <label>Token <input name="token" type="password" autocomplete="off" required /></label> <button>Enter</button>
+      </form>
+      {problem && <p role="alert" class="problem"><Line text={problem} max={400} /></p>}
+    </main>
+  );
+}
+
+function RunPage({ door, project, run, view, part }: { door: Door; project: string; run: string; view: string; part: string }) {
+  const model = useMemo(() => new RunModel(door, project, run), [door, project, run]);
+  useEffect(() => () => model.close(), [model]);
+  return <RunView model={model} view={view} part={part} />;
+}
+
+function ListPage({ door, word, project }: { door: Door; word: string; project: string }) {
+  const model = useMemo(() => new RunsModel(door), [door]);
+  useEffect(() => () => model.close(), [model]);
+  return word === "forks" ? <ForksView model={model} project={project} /> : <RunsView door={door} model={model} />;
+}
+
+function Page({ door, only }: { door: Door; only: [string, string] | undefined }) {
+  const [word = "", first = "", second = "", third = "", fourth = ""] = usePlace();
+  useEffect(() => {
+    document.title = [word === "run" ? second : first, "Turnwright"].filter(Boolean).join(" · ");
+  }, [word, first, second]);
+  if (only) return <RunPage door={door} project={only[0]} run={only[1]} view={word === "run" ? third : ""} part={fourth} />;
+  if (word === "run" && second) return <RunPage door={door} project={first} run={second} view={third} part={fourth} />;
+  if (word === "compare" && third) return <CompareView door={door} project={first} names={[second, third]} />;
+  if (word === "rules" && first) return <main id="main"><h1><Line text={first} /></h1><RulesView door={door} project={first} run="" /></main>;
+  return <ListPage door={door} word={word} project={first} />;
+}
+
+function App() {
+  const recorded = useMemo(recording, []);
+  const token = useMemo(() => (recorded ? "" : ownToken()), []);
+  const door = useMemo(() => (recorded ? new Door(recordedTransport(recorded), false) : token ? Door.of(token) : undefined), [token]);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    if (!door?.isLive) return;
+    // A token that is not known any more is of no use to this tab either.
+    door.call(door.projects.listProjects, { pageSize: 1 }).catch((error: unknown) => {
+      if (!isUnknownToken(error)) return;
+      keepToken("");
+      setProblem(words(error));
+    });
+  }, [door]);
+  const leave = () => {
+    keepToken("");
+    location.reload();
+  };
+  const isKnown = door && !problem;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.querySelector<HTMLElement>("#main [tabindex='0'], #main a, #main input, #main button")?.focus(); }}>Skip to the content</a>
+      {isKnown && (
+        <header class="top">
+          <nav aria-label="Turnwright"><a href={recorded ? to("run", recorded.project, recorded.run) : "#/"}>turnwright</a></nav>
+          {recorded ? <span class="dim">a copy of a run, as it was when it was exported</span> : <button type="button" onClick={leave}>Leave</button>}
+        </header>
+      )}
+      {isKnown ? <Page door={door} only={recorded && [recorded.project, recorded.run]} /> : <SignIn problem={problem} />}
+      <Announcer />
+    </>
+  );
+}
+
+render(<App />, document.getElementById("page")!);
