@@ -55,7 +55,7 @@ class ClientRoots:
         self._home = home
 
     async def admits(self, root: str) -> bool:
-        """Whether a directory, with links resolved, is one of them or below one."""
+        """Whether a directory, with links resolved, is below one of them; who had one of these would have all below."""
         try:
             return await on_files(lambda _: self._admits(Path(root)))
         except (OSError, ValueError):
@@ -68,7 +68,7 @@ class ClientRoots:
         real, home = _real(root), _real(self._home)
         if real.is_relative_to(home) or home.is_relative_to(real):
             return False
-        return any(real.is_relative_to(_real(directory)) for directory in self._directories)
+        return any(_real(directory) in real.parents for directory in self._directories)
 
 
 def _real(path: str | Path) -> Path:

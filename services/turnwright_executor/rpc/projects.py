@@ -15,7 +15,7 @@ from turnwright.projects.v1 import project_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 from turnwright_values.types import Right
 
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.errors import DeniedError, Reason, TurnwrightError, fault
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy, bit_of
@@ -88,7 +88,10 @@ class ProjectCalls(ProjectReads):
         if not caller.is_root:
             await self._check_changes(caller, request, workspace.root)
         request.root, request.workspace_id = workspace.root, workspace.id
-        answer = await self._store.call(self._rows.InitProject, request, caller=caller)
+        try:
+            answer = await self._store.call(self._rows.InitProject, request, caller=caller)
+        except DeniedError:
+            raise closed_error(root) from None
         answer.project.copied_from = workspace.copied_from
         if not caller.is_root and not await self._sees_now(caller, answer.project.name):
             # Somebody else has registered it at the same moment.
@@ -126,7 +129,8 @@ def closed_error(root: str) -> TurnwrightError:
     return fault(
         Reason.RIGHT_MISSING,
         f"You cannot register {root!r}: it needs `admin` in the deployment, or a folder above it in "
-        "TURNWRIGHT_CLIENT_ROOTS of the executor; and a project that is there already needs a grant in it.",
+        "TURNWRIGHT_CLIENT_ROOTS of the executor; and a project that is there already needs a grant in it, one that "
+        "lies in it or around it the right `files`.",
         right="admin",
         project="",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import PurePath
 from typing import Any
@@ -42,10 +42,19 @@ _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
 
 
-def init_project(tx: Transaction, root: str, workspace_id: str, name: str, owner: str = "", **changes: Any) -> Project:
+def init_project(
+    tx: Transaction,
+    root: str,
+    workspace_id: str,
+    name: str,
+    owner: str = "",
+    uses_files: Callable[[str], bool] | None = None,
+    **changes: Any,
+) -> Project:
     """Register a project, or update the root and the given fields of that of the workspace (RU226).
 
-    `owner` owns it if this call creates it; empty: nobody does.
+    `owner` owns it if this call creates it; empty: nobody does. `uses_files`: whether the caller may use the files of a
+    project; None: of all. Raises RIGHT_MISSING for a directory that shares files with a project where it may not.
     """
     check_words("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
@@ -57,6 +66,12 @@ def init_project(tx: Transaction, root: str, workspace_id: str, name: str, owner
     found = registry.find_workspace(tx.connection, workspace_id)
     before = found.project if found else Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms)
     project = replace(before, root=root, **changes)
+    if uses_files and not (found and root == before.root):
+        nested = registry.nested_projects(tx.connection, root, workspace_id)
+        if not all(map(uses_files, nested)):
+            # It does not say that somebody's project is there.
+            message = f"You cannot register {root!r}: it needs `admin` in the deployment."
+            raise fault(Reason.RIGHT_MISSING, message, right="admin", project="")
     if found:
         # Who opens a project says what is known of it.
         tx.is_change = project != before

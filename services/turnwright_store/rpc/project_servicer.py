@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlalchemy import Connection
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.projects.v1 import project_service_pb2_grpc
@@ -11,7 +13,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known
 from turnwright_kit.identity.caller import Caller, current_caller
-from turnwright_kit.identity.policy import check_service
+from turnwright_kit.identity.policy import bit_of, check_service
 from turnwright_store.app import registry, store_rules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, mutation, project_locks, query, registry_locks
@@ -29,7 +31,12 @@ class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
         changes = {name: getattr(request, name) for name in ("config_path",) if request.HasField(name)}
         if request.HasField("assembly"):
             changes["assembly"] = known(Assembly, request.assembly, "assembly")
-        project = registry.init_project(tx, request.root, request.workspace_id, request.name, owner, **changes)
+        policy, uses_files = self._service.policy, None
+        if not policy.rights_in_deployment(caller) & bit_of(Right.ADMIN) and not caller.is_trusted:
+            uses_files = partial(policy.has, caller, Right.FILES)
+        project = registry.init_project(
+            tx, request.root, request.workspace_id, request.name, owner, uses_files, **changes
+        )
         return {"project": wire.project_to_pb(project)}
 
     @query

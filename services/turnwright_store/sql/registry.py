@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, delete, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
 from turnwright_values.types import Assembly, Capabilities, Model, Price, Project, ReportedWindow, Tier
 
 from turnwright_core.errors import Reason, fault, project_not_found
@@ -46,6 +47,13 @@ _PROJECT_PAGE: Final = (
 )
 _PROJECTS_NAMED: Final = _PROJECT.where(projects.c.name.in_(bindparam("names", expanding=True))).order_by(
     projects.c.name
+)
+_AT: Final = func.rtrim(projects.c.root, literal("/"))
+_NESTED: Final = select(projects.c.name).where(
+    projects.c.workspace_id != bindparam("workspace"),
+    # No LIKE: it has wildcards, and on SQLite it does not look at case.
+    _AT.in_(bindparam("above", expanding=True))
+    | (func.substr(projects.c.root, literal(1), bindparam("length")) == bindparam("below")),
 )
 _PROJECT_ADD: Final = insert(projects).returning(projects.c.id)
 _PROJECT_CHANGE: Final = update(projects).where(projects.c.id == bindparam("project"))
@@ -100,6 +108,15 @@ def _no_project(name: str) -> ProjectRow:
 def find_workspace(connection: Connection, workspace_id: str) -> ProjectRow | None:
     row = connection.execute(_PROJECT_BY_WORKSPACE, {"workspace": workspace_id}).one_or_none()
     return _project(row) if row else None
+
+
+def nested_projects(connection: Connection, root: str, workspace_id: str) -> list[str]:
+    """The projects of other workspaces whose directory is this one, lies in it, or contains it."""
+    path = PurePosixPath(root)
+    above = [str(one).rstrip("/") for one in (path, *path.parents)]
+    below = f"{above[0]}/"
+    values = {"workspace": workspace_id, "above": above, "below": below, "length": len(below)}
+    return list(connection.execute(_NESTED, values).scalars())
 
 
 def list_projects(connection: Connection, names: Sequence[str] | None, after: str, page: int) -> list[Project]:

@@ -4,7 +4,7 @@ import pytest
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 from turnwright_values.types import Tier
 
-from contract.store.harness import Client, Run, as_tier, new_project, set_, start_store, working_run
+from contract.store.harness import Client, Run, as_tier, for_tier, new_project, set_, start_store, working_run
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import BUILTIN
 from turnwright_core.wire.schemes import scheme_from_pb
@@ -223,3 +223,27 @@ async def test_a_project_is_its_runs_address_for_everybody(server, client):
     elsewhere = Run(stranger, await new_project(client, "other"), "r1")
     assert (await refused(elsewhere.get())).reason is Reason.RUN_NOT_FOUND
     await stranger.close()
+
+
+async def test_a_directory_in_or_around_a_project_is_registered_by_who_may_use_its_files(server, client):
+    """Whatever the database takes for a wildcard, or for the same letter."""
+    executor = for_tier(server.address, Tier.CLIENT, "mallory")
+    for root in ("/srv/a_b/in", "/srv/Hers", "/srv/50%", "/srv/over/there/"):
+        await client.call("InitProject", root=root, workspace_id=f"w{root}")
+    for root in ("/srv/aXb", "/srv/hers/in", "/srv/500", "/srv/over/there2", "/srv/a_b2"):
+        made = await executor.call("InitProject", root=root, workspace_id=f"x{root}")
+        assert made.project.root == root
+    for root in (
+        "/",
+        "/srv",
+        "/srv/a_b",
+        "/srv/Hers",
+        "/srv/Hers/in/it",
+        "/srv/50%/x",
+        "/srv/over/there/x",
+        "/srv/over/",
+    ):
+        with pytest.raises(TurnwrightError) as caught:
+            await executor.call("InitProject", root=root, workspace_id=f"y{root}")
+        assert caught.value.reason is Reason.RIGHT_MISSING, root
+    await executor.close()
