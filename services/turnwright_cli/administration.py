@@ -102,6 +102,6 @@ _QUOTAS: Final[Sequence[Column[quota_service_pb2.Quota]]] = (
     Column("limit", lambda one: f"{one.limit:g}"),
     Column("used", lambda one: f"{one.used:g}"),
     Column("reserved", lambda one: f"{one.reserved:g}"),
-    Column("renewed (UTC)", lambda one: utc_time(one.renew_time)),
+    Column("renewed (UTC)", lambda one: utc_time(one.renew_time) if one.HasField("renew_time") else ""),
     Column("set by", lambda one: one.set_by),
 )

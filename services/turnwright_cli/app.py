@@ -340,8 +340,9 @@ add_command(schedules, "remove", "steering:remove_schedule", "Remove a schedule;
 # Administration.
 
 _METRIC: Final = Argument(
-    ["metric"], type=click.Choice(["tokens-day", "tokens-month", "cost-day", "cost-month"]), metavar="METRIC",
-    help="What it limits: tokens-day, tokens-month, cost-day or cost-month.",
+    ["metric"], metavar="METRIC",
+    type=click.Choice(["tokens-day", "tokens-month", "cost-day", "cost-month", "commands-minute", "runs"]),
+    help="What it limits: tokens-day, tokens-month, cost-day, cost-month, commands-minute or runs (at once).",
 )  # fmt: skip
 _SUBJECT: Final = Option(
     ["--of", "subject"], metavar="SUBJECT", default="",

@@ -94,6 +94,13 @@ _log = get_logger("dispatch")
 FILES_WAIT_S: Final = 5.0
 """Seconds that a stopped turn waits for a file change in progress."""
 
+_REFUSING: Final = {
+    Reason.RULE_DENIED: REJECTED_OUTCOME,
+    Reason.RIGHT_MISSING: REJECTED_OUTCOME,
+    Reason.QUOTA_EXCEEDED: "quota_exhausted:429",
+}
+"""Reasons for which the store lets an effect not begin, with the outcomes of its command."""
+
 ABORTED: Final = Done(
     "Not carried out: an earlier command of the turn did not succeed.", State.CANCELLED, "aborted:499"
 )
@@ -286,13 +293,13 @@ class CommandSteps:
             await scope.buffer.flush(full=True)
         except TurnwrightError as error:
             is_withdrawn = error.reason is Reason.GRANT_WITHDRAWN
-            if not (is_withdrawn or error.reason in (Reason.RULE_DENIED, Reason.RIGHT_MISSING)):
+            if not (is_withdrawn or error.reason in _REFUSING):
                 raise
             if scope.grants and is_withdrawn:
                 await scope.grants.withdrawn(record.path)
             is_known = await self._taken_back(record, was_marked=earlier is Stage.DISPATCHED)
             if not (is_known or is_withdrawn):
-                self._settle(record.not_dispatched(), failed(REJECTED_OUTCOME, error.message))
+                self._settle(record.not_dispatched(), failed(_REFUSING[error.reason], error.message))
             return
         await scope.confirm()
         if record.path in self._accepted:

@@ -18,6 +18,7 @@ from turnwright_core.entries import EntryChange
 from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.text import scheme_of
 from turnwright_store.app.approval_rules import check_allowed
+from turnwright_store.app.quotas import count_command
 from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.locks import paths_of
 from turnwright_store.domain.path_state import EntryVersion, HomeScope, PathState, WriteStamp, changes_content
@@ -97,7 +98,8 @@ def _check_allowed(tx: Transaction, rules: StoreRules, run: RunHead, write: Entr
     """Refuse an effect on which nobody has decided, if the run does not allow it without asking (any more)."""
     (row,) = load_runs(tx.connection, [run.id])
     record = write.change.record if isinstance(write.change, SetEntry) else None
-    check_allowed(tx, rules, row, write.granted_tool, record or b"")
+    if check_allowed(tx, rules, row, write.granted_tool, record or b""):
+        count_command(tx, row, row.asked_by)
 
 
 def _check_turn(run: RunHead, scheme: str, write: EntryWrite, latest: int) -> None:

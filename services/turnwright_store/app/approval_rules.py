@@ -128,25 +128,29 @@ def check_may_write(rules: StoreRules, caller: Caller, address: RunRef) -> None:
     rules.check_right(caller, right, address.project, what)
 
 
-def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, record: bytes) -> None:
+def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, record: bytes) -> bool:
     """Refuse an effect that is about to begin, unless it is still allowed.
 
     By the run without asking, where nobody has decided; what a client has called itself, if no rule denies it. Raises
-    GRANT_WITHDRAWN, RULE_DENIED, and RIGHT_MISSING where the people behind it have lost their rights.
+    GRANT_WITHDRAWN, RULE_DENIED, and RIGHT_MISSING where the people behind it have lost their rights. Returns whether
+    it is of the run's loop.
     """
     message = CommandRecord.FromString(record)
     held = rules_in(tx.connection, rules, run)
     if message.dispatched.permission == command_record_pb2.PERMISSION_CALLER:
         intended = intended_effect(message, message.call.principal, Mode.ACT)
-        return _check_not_denied(decide(held.rules, intended)) if held else None
+        if held:
+            _check_not_denied(decide(held.rules, intended))
+        return False
     check_works(rules, run)
     if message.dispatched.permission == command_record_pb2.PERMISSION_DECISION:
-        return check_decider(rules, run, message)
+        check_decider(rules, run, message)
+        return True
     ruling = ruling_of(run.run, held, message, tool)
     if not (run.active and ruling.verdict is RuleVerdict.ALLOW and _is_askers(rules, run, ruling, message)):
         text = f"{run.alias} does not accept such effects of {tool} without asking any more: propose this one."
         raise fault(Reason.GRANT_WITHDRAWN, text, run=run.alias, tool=tool)
-    return None
+    return True
 
 
 def _is_askers(rules: StoreRules, run: RunRow, ruling: Ruling, message: CommandRecord) -> bool:

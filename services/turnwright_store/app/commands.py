@@ -18,6 +18,7 @@ from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_of_user
 from turnwright_store.app.leases import Claimant, with_lease
 from turnwright_store.app.ledger import begin_loop
+from turnwright_store.app.quotas import admit_run
 from turnwright_store.app.registry import add_run, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.askers import asker_json, asker_of
@@ -91,6 +92,7 @@ def enqueue_loop(
     settings = queued_settings(replace(settings, model=model.alias), model_of_run=of_run)
     settled = _settle(tx, settings, before, owner.project.assembly or rules.assembly)
     by = asker or asker_json(caller)
+    admit_run(tx, before, by)
     person = asker_of(by)
     run, loop = _with_loop(tx, before, prompt, settled, command_id, person.name if person else caller.name)
     row, added = begin_loop(with_lease(run, claimant, run.epoch + 1, tx.now_ms), loop, by) if claimant else (run, loop)

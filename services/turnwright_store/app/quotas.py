@@ -1,4 +1,6 @@
-"""Quotas: what models may take in a day or a month for the deployment, a project, a principal or a group.
+"""Quotas of the deployment, a project, a principal or a group.
+
+They limit what models take in a day or a month, the commands of a minute, and the runs that are at work at once.
 
 A call of a model reserves what it may take in the transaction that stores its packet, of each quota that it is under,
 and the end of its turn settles that: the next owner of a lost turn does, too. Where there are no quotas, neither costs
@@ -14,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright.quotas.v1 import quota_service_pb2 as pb
 from turnwright_values.types import TurnResult
@@ -28,7 +31,7 @@ from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import quotas as rows
 from turnwright_store.sql.quotas import QuotaRow
 from turnwright_store.sql.registry import get_project
-from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.runs import RunHead, RunRow
 
 QUOTAS_MAX: Final = 1000
 """Most quotas of the deployment, and of a project."""
@@ -38,6 +41,8 @@ LIMIT_MAX: Final = 10**12
 
 MICROS: Final = 1_000_000
 """Costs are counted in millionths of a US dollar."""
+
+_MINUTE_MS: Final = 60_000
 
 _SUBJECT: Final = re.compile(r"|(?:user|group|project):\S[^\x00-\x1f\x7f]{0,289}")
 
@@ -49,6 +54,7 @@ class _Metric(Struct, frozen=True):
     unit: int
     """How many of its counts are one of its unit."""
     period: str
+    """Empty: what is so at one moment."""
 
 
 _METRICS: Final[Mapping[int, _Metric]] = {
@@ -56,7 +62,10 @@ _METRICS: Final[Mapping[int, _Metric]] = {
     pb.QUOTA_METRIC_TOKENS_MONTH: _Metric("tokens", 1, "month"),
     pb.QUOTA_METRIC_COST_DAY: _Metric("dollars", MICROS, "day"),
     pb.QUOTA_METRIC_COST_MONTH: _Metric("dollars", MICROS, "month"),
+    pb.QUOTA_METRIC_COMMANDS_MINUTE: _Metric("commands", 1, "minute"),
+    pb.QUOTA_METRIC_RUNS: _Metric("runs", 1, ""),
 }
+_OF_MODELS: Final = [number for number, metric in _METRICS.items() if metric.period in ("day", "month")]
 
 
 def _utc(moment_ms: int) -> datetime:
@@ -65,6 +74,9 @@ def _utc(moment_ms: int) -> datetime:
 
 def _period(metric: _Metric, now_ms: int) -> tuple[int, int]:
     """When the period of a moment begins and ends, in milliseconds since 1970."""
+    if metric.period == "minute":
+        begin_ms = now_ms - now_ms % _MINUTE_MS
+        return begin_ms, begin_ms + _MINUTE_MS
     now = _utc(now_ms)
     begin = datetime(now.year, now.month, now.day if metric.period == "day" else 1, tzinfo=UTC)
     if metric.period == "day":
@@ -80,18 +92,23 @@ def _amount(metric: _Metric, tokens: int, cost_usd: float) -> int:
     return math.ceil(cost_usd * MICROS) if metric.unit == MICROS else tokens
 
 
-def _subjects(run: RunHead) -> tuple[Collection[str], Collection[str]]:
-    """Whose quotas of the deployment, and of its project, a run is under: its loop is somebody's."""
-    asker = asker_of(run.asked_by)
+def _subjects(project: str, by: str | None) -> tuple[Collection[str], Collection[str]]:
+    """Whose quotas of the deployment, and of its project, somebody's work is under."""
+    asker = asker_of(by)
     of_asker = [f"user:{asker.name}", *(f"group:{group}" for group in asker.groups)] if asker else []
-    return ("", f"project:{run.project}", *of_asker), ("", *of_asker)
+    return ("", f"project:{project}", *of_asker), ("", *of_asker)
+
+
+def _over(tx: Transaction, run: RunHead, by: str | None, metrics: Collection[int]) -> list[QuotaRow]:
+    """The quotas that somebody's work in a run is under; where there are none at all, nothing is asked."""
+    if not run.has_quotas:
+        return []
+    return rows.quotas_over(tx.connection, run.project_id, *_subjects(run.project, by), metrics)
 
 
 def reserve(tx: Transaction, run: RunHead, turn: int, tokens: int, cost_usd: float) -> None:
     """Reserve what a call may take. Raises QUOTA_EXCEEDED."""
-    if not run.has_quotas:
-        return
-    for quota in rows.quotas_over(tx.connection, run.project_id, *_subjects(run)):
+    for quota in _over(tx, run, run.asked_by, _OF_MODELS):
         metric = _METRICS[quota.metric]
         begin_ms, end_ms = _period(metric, tx.now_ms)
         # What has no known price still needs a quota that is not used up.
@@ -99,6 +116,35 @@ def reserve(tx: Transaction, run: RunHead, turn: int, tokens: int, cost_usd: flo
         if not rows.reserve(tx.connection, quota.id, amount, begin_ms):
             raise _exceeded(run, quota, amount, begin_ms, end_ms)
         rows.keep_reservation(tx.connection, run.id, turn, quota.id, amount)
+
+
+def count_command(tx: Transaction, run: RunHead, by: str | None) -> None:
+    """Count a command that somebody has carried out in a run. Raises QUOTA_EXCEEDED."""
+    for quota in _over(tx, run, by, [pb.QUOTA_METRIC_COMMANDS_MINUTE]):
+        begin_ms, end_ms = _period(_METRICS[quota.metric], tx.now_ms)
+        if not rows.spend(tx.connection, quota.id, 1, begin_ms):
+            raise _exceeded(run, quota, 1, begin_ms, end_ms)
+
+
+def admit_run(tx: Transaction, run: RunRow, by: str) -> None:
+    """Admit work that somebody asks for in a run that is at rest. Raises QUOTA_EXCEEDED."""
+    if run.loop_active or run.run.loops_queued:
+        return
+    for quota in _over(tx, run, by, [pb.QUOTA_METRIC_RUNS]):
+        rows.lock_quota(tx.connection, quota.id)
+        at_work = _at_work(tx.connection, quota)
+        if at_work >= quota.most:
+            raise _exceeded(run, replace(quota, used=at_work), 1, 0, 0)
+
+
+def _at_work(connection: Connection, quota: QuotaRow) -> int:
+    """How many runs under a quota have work."""
+    found = set()
+    for run, project_id, project, by in rows.loops_at_work(connection):
+        of_deployment, of_project = _subjects(project, by)
+        if quota.project_id in (0, project_id) and quota.subject in (of_project if quota.project_id else of_deployment):
+            found.add(run)
+    return len(found)
 
 
 def settle(tx: Transaction, run: RunHead, turn: int, result: TurnResult) -> None:
@@ -135,22 +181,22 @@ def quotas_refresh(database: Database, holder: HoldsLocks, every_s: float) -> Ch
 def _exceeded(run: RunHead, quota: QuotaRow, amount: int, begin_ms: int, end_ms: int) -> TurnwrightError:
     """The error for a quota that has no room; figures only of the project's own."""
     metric = _METRICS[quota.metric]
-    free = _utc(end_ms).strftime("%Y-%m-%d %H:%M UTC")
     whose, raised_by = _whose(run, quota)
     used = quota.used if quota.period_ms >= begin_ms else 0
     is_own = quota.project_id != 0 or quota.subject == f"project:{run.project}"
-    figures = (
-        f" has used {used / metric.unit:g} of {quota.most / metric.unit:g} {metric.of} of this {metric.period}, "
-        f"{quota.reserved / metric.unit:g} are reserved for calls under way, and this one may take "
-        f"{amount / metric.unit:g}"
-        if is_own
-        else f" has no room left in its {metric.of} of this {metric.period}"
-    )
+    of = f"{metric.of} of this {metric.period}" if metric.period else f"{metric.of} at once"
+    figures = f" has no room left in its {of}"
+    if is_own:
+        figures = f" has used {used / metric.unit:g} of {quota.most / metric.unit:g} {of}"
+    if is_own and quota.metric in _OF_MODELS:
+        figures += (
+            f", {quota.reserved / metric.unit:g} are reserved for calls under way, and this one may take "
+            f"{amount / metric.unit:g}"
+        )
     limit = {"limit": f"{quota.most / metric.unit:g}"} if is_own else {}
-    message = (
-        f"{whose}{figures}. The next {metric.period} begins at {free}. {raised_by} can raise it with "
-        "`turnwright quota set`."
-    )
+    free = f"The next {metric.period} begins at {_utc(end_ms).strftime('%Y-%m-%d %H:%M UTC')}"
+    free = free if metric.period else "There is room once one of them has ended"
+    message = f"{whose}{figures}. {free}. {raised_by} can raise it with `turnwright quota set`."
     return fault(Reason.QUOTA_EXCEEDED, message, metric=metric.of, period=metric.period, **limit)
 
 
@@ -197,7 +243,7 @@ def delete_quota(tx: Transaction, project: str, subject: str, number: int) -> No
     if found is None:
         raise fault(
             Reason.ENTRY_NOT_FOUND,
-            f"{subject or 'All together'} has no quota of {metric.of} a {metric.period} here: list them.",
+            f"{subject or 'All together'} has no quota of {_words_of(metric)} here: list them.",
             path=subject,
         )
     rows.drop_quota(tx.connection, found.id)
@@ -206,12 +252,18 @@ def delete_quota(tx: Transaction, project: str, subject: str, number: int) -> No
 
 def _names_of(subject: str, number: int) -> dict[str, object]:
     metric = _METRICS[number]
-    return {"subject": subject, "metric": f"{metric.of} a {metric.period}"}
+    return {"subject": subject, "metric": _words_of(metric)}
+
+
+def _words_of(metric: _Metric) -> str:
+    return f"{metric.of} a {metric.period}" if metric.period else f"{metric.of} at once"
 
 
 def _checked(number: int) -> _Metric:
     if (metric := _METRICS.get(number)) is None:
-        raise invalid("metric", "A quota limits tokens or cost, of a day or a month: say which.")
+        raise invalid(
+            "metric", "A quota limits tokens or cost, of a day or a month, commands of a minute, or runs: say which."
+        )
     return metric
 
 
@@ -222,12 +274,15 @@ def _project(connection: Connection, name: str) -> int:
 
 def list_quotas(connection: Connection, project: str, now_ms: int) -> list[pb.Quota]:
     """The quotas of a project or of the deployment, as they are now. Raises PROJECT_NOT_FOUND."""
-    return [_shown(row, project, now_ms) for row in rows.list_quotas(connection, _project(connection, project))]
+    found = rows.list_quotas(connection, _project(connection, project))
+    return [_shown(connection, row, project, now_ms) for row in found]
 
 
-def _shown(row: QuotaRow, project: str, now_ms: int) -> pb.Quota:
+def _shown(connection: Connection, row: QuotaRow, project: str, now_ms: int) -> pb.Quota:
     metric = _METRICS[row.metric]
-    begin_ms, end_ms = _period(metric, now_ms)
+    if not metric.period:
+        row = replace(row, used=_at_work(connection, row))
+    begin_ms, end_ms = _period(metric, now_ms) if metric.period else (0, 0)
     shown = pb.Quota(
         project=project,
         subject=row.subject,
@@ -237,5 +292,6 @@ def _shown(row: QuotaRow, project: str, now_ms: int) -> pb.Quota:
         reserved=row.reserved / metric.unit,
         set_by=row.set_by,
     )
-    shown.renew_time.FromMilliseconds(end_ms)
+    if end_ms:
+        shown.renew_time.FromMilliseconds(end_ms)
     return shown

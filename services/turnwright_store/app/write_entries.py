@@ -20,6 +20,8 @@ from turnwright_store.app.ledger import check_fence, set_status
 from turnwright_store.app.loop_rights import check_works
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.proposals import Resolution, resolve_proposal
+from turnwright_store.app.quotas import count_command
+from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.steering import (
     AbortLoop,
@@ -84,6 +86,9 @@ def _write(
     if call.packet is not None:
         check_works(rules, run)
         record_packet(tx, run, call.packet)
+    if caller.is_answered_for:
+        # The record of what a client has called.
+        count_command(tx, run, asker_json(caller))
     written = apply_writes(tx, rules, run, checked, caller.name)
     if not call.run_status:
         return written

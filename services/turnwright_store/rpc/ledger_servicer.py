@@ -100,7 +100,7 @@ class LedgerRpcs(Calls):
             request,
             queue_pb2.EnqueueLoopResponse,
             work,
-            locks=_queue_locks(request),
+            locks=_queue_locks(request) | self._quota_locks,
             starts=lambda answer: answer.run.run,
         )
         # A repeated call gets no claim: it may not hold any more.
@@ -139,6 +139,8 @@ class LedgerRpcs(Calls):
         if packet:
             check_packet(packet)
             locks |= {packets_lock(call.project), *self._quota_locks}
+        elif current_caller().is_answered_for or any(write.granted_tool for write in call.writes):
+            locks |= self._quota_locks
 
         durability = _durability_of(call.durability)
         if not call.request_id:

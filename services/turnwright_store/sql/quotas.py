@@ -13,7 +13,8 @@ from msgspec import Struct
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, insert, literal_column, or_, select, update
 
 from turnwright_store.sql.clauses import insertion, number
-from turnwright_store.sql.tables import quotas, reservations
+from turnwright_store.sql.loops import OPEN_STATUSES
+from turnwright_store.sql.tables import loops, projects, quotas, reservations, runs
 
 _COLUMNS: Final = (
     quotas.c.id,
@@ -28,6 +29,7 @@ _COLUMNS: Final = (
 )
 _ROWS: Final = select(*_COLUMNS)
 _UNDER: Final = _ROWS.where(
+    quotas.c.metric.in_(bindparam("metrics", expanding=True)),
     or_(
         and_(
             quotas.c.project_id == literal_column("0"),
@@ -36,7 +38,7 @@ _UNDER: Final = _ROWS.where(
         and_(
             quotas.c.project_id == bindparam("project"), quotas.c.subject.in_(bindparam("of_project", expanding=True))
         ),
-    )
+    ),
 ).order_by(quotas.c.id)
 _OF_PROJECT: Final = _ROWS.where(quotas.c.project_id == bindparam("project")).order_by(
     quotas.c.subject, quotas.c.metric
@@ -56,6 +58,18 @@ _RESERVE: Final = (
     update(quotas)
     .where(_BY_ID, quotas.c.reserved + _USED + number("amount") <= quotas.c.most)
     .values(reserved=quotas.c.reserved + number("amount"), used=_USED, period_ms=_PERIOD)
+)
+_SPEND: Final = (
+    update(quotas)
+    .where(_BY_ID, _USED + number("amount") <= quotas.c.most)
+    .values(used=_USED + number("amount"), period_ms=_PERIOD)
+)
+_LOCK: Final = update(quotas).where(_BY_ID).values(most=quotas.c.most)
+_AT_WORK: Final = (
+    select(loops.c.run_id, projects.c.id, projects.c.name, loops.c.by)
+    .join(runs, runs.c.id == loops.c.run_id)
+    .join(projects, projects.c.id == runs.c.project_id)
+    .where(loops.c.status.in_(OPEN_STATUSES), runs.c.removed_ms == literal_column("0"))
 )
 _SETTLE: Final = (
     update(quotas)
@@ -95,11 +109,32 @@ def has_quotas(connection: Connection) -> bool:
 
 
 def quotas_over(
-    connection: Connection, project_id: int, of_deployment: Collection[str], of_project: Collection[str]
+    connection: Connection,
+    project_id: int,
+    of_deployment: Collection[str],
+    of_project: Collection[str],
+    metrics: Collection[int],
 ) -> list[QuotaRow]:
-    """The quotas of these subjects, in the order in which they are reserved."""
-    values = {"project": project_id, "of_deployment": sorted(of_deployment), "of_project": sorted(of_project)}
+    """The quotas of these subjects and metrics, in the order in which they are reserved."""
+    subjects = {"of_deployment": sorted(of_deployment), "of_project": sorted(of_project)}
+    values = {"project": project_id, "metrics": sorted(metrics), **subjects}
     return [QuotaRow(*row) for row in connection.execute(_UNDER, values)]
+
+
+def spend(connection: Connection, quota: int, amount: int, begin_ms: int) -> bool:
+    """Count an amount in the period that begins then; False: there is no room, and nothing has changed."""
+    values = {"quota": quota, "amount": amount, "begin_ms": begin_ms}
+    return connection.execute(_SPEND, values).rowcount > 0
+
+
+def lock_quota(connection: Connection, quota: int) -> None:
+    """Let nobody else count under a quota until the end of the transaction, in whatever store."""
+    connection.execute(_LOCK, {"quota": quota})
+
+
+def loops_at_work(connection: Connection) -> list[tuple[int, int, str, str]]:
+    """The loops that have not ended: the id of the run, the id and the name of the project, and who asked for it."""
+    return [(run, project, name, by) for run, project, name, by in connection.execute(_AT_WORK)]
 
 
 def list_quotas(connection: Connection, project_id: int) -> list[QuotaRow]:

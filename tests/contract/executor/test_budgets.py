@@ -14,7 +14,7 @@ from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, settings_pb2
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import expected_tokens, running
 from sse_server import Answer, SseServer, chat, delta, events
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 
 pytestmark = ON_A_SHARED_STACK
@@ -244,3 +244,17 @@ async def test_a_limit_in_money_works_where_the_model_has_a_price(tmp_path, monk
         spent = (await services.client.get_run(services.project, "r")).spent
     assert (word_of(loop)[1], len(server.requests)) == ("budget_exhausted:cost", 1)
     assert spent.cost_usd == pytest.approx(2.0, rel=0.01)
+
+
+async def test_a_command_without_room_is_not_carried_out_and_the_model_reads_until_when(services) -> None:
+    services.script('<set path="ran.txt">1</set><sh>touch ran</sh>', DONE)
+    metric = quota_service_pb2.QUOTA_METRIC_COMMANDS_MINUTE
+    await services.client.set_quota(services.project, quota_service_pb2.Quota(metric=metric, limit=0))
+    loop = await services.until(await services.act())
+    entry = await services.entry("log://turn_1/set/ran.txt")
+    assert (loop.reason.partition(":")[0], entry.outcome) == ("change_failed", "quota_exhausted:429")
+    assert "commands of this minute. The next minute begins at " in entry.body
+    assert not (services.files / "ran.txt").exists()
+    with pytest.raises(TurnwrightError) as refused:
+        await services.client.call_tool(services.project, "r", "think", {}, "Hm.")
+    assert refused.value.reason is Reason.QUOTA_EXCEEDED

@@ -1,17 +1,31 @@
 """Quotas: what calls of models may take is reserved before them and settled by the end of their turn."""
 
+import asyncio
+import time
+
 import pytest
 from turnwright.quotas.v1 import quota_service_pb2 as pb
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import usage_pb2
 from turnwright_values.types import Tier
 
-from contract.store.harness import act, as_tier, new_project, working_run
+from contract.store.harness import (
+    POSTGRESQL_ONLY,
+    Client,
+    act,
+    as_tier,
+    new_project,
+    set_,
+    start_store,
+    working_run,
+)
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_kit.identity.caller import Caller, Kind
 
 pytestmark = pytest.mark.asyncio
 
 TOKENS, COST = pb.QUOTA_METRIC_TOKENS_MONTH, pb.QUOTA_METRIC_COST_MONTH
+RUNS, COMMANDS = pb.QUOTA_METRIC_RUNS, pb.QUOTA_METRIC_COMMANDS_MINUTE
 
 
 async def set_quota(client, limit, project="", metric=TOKENS, subject=""):
@@ -131,6 +145,80 @@ async def test_a_cost_that_is_not_known_needs_a_quota_that_is_not_used_up(client
     await run.end(1, usage=usage_pb2.Usage(total_tokens=5, cost_usd=1.0))
     await run.begin()
     assert (await refused(send(run, 5, turn=2))).reason is Reason.QUOTA_EXCEEDED
+
+
+# Runs at once, and commands a minute
+
+
+async def task(client, project, run, **more):
+    return await client.call("EnqueueLoop", project=project, run=run, prompt="x", settings=act(), **more)
+
+
+async def test_a_task_for_another_run_is_refused_while_as_many_are_at_work(server, client, project):
+    await set_quota(client, 2, project, RUNS, "user:alice")
+    alice = as_tier(server.address, Tier.CLIENT, "alice")
+    for name in ("r1", "r2", "r2"):
+        await task(alice, project, name)
+    error = await refused(task(alice, project, "r3"))
+    assert (error.reason, error.metadata) == (Reason.QUOTA_EXCEEDED, {"metric": "runs", "period": "", "limit": "2"})
+    assert error.message == (
+        f"The user alice in {project} has used 2 of 2 runs at once. There is room once one of them has ended. An owner of the "
+        f"project {project} can raise it with `turnwright quota set`."
+    )
+    await task(client, project, "r3")
+    (found,) = (await client.call("ListQuotas", project=project)).quotas
+    assert (found.used, found.HasField("renew_time")) == (2, False)
+    await client.call("CancelCommand", project=project, run="r1", loop=1)
+    await task(alice, project, "r4")
+    await alice.close()
+
+
+def caller_of(address, name, groups=()):
+    """An executor that carries out what somebody has called."""
+    caller = Caller(name, Kind.PERSON, Tier.CLIENT, groups=frozenset(groups))
+    return Client(address, caller=caller.answered_for())
+
+
+async def called(client, run, name):
+    await client.call("WriteEntries", **run.address, writes=[set_(f"log://call_{name}/think/x", "x")])
+
+
+async def test_a_command_beyond_those_of_its_minute_is_refused_until_the_next(server, client, run):
+    await set_quota(client, 0, metric=COMMANDS, subject="group:shop")
+    alice, bob = caller_of(server.address, "alice", ["shop"]), caller_of(server.address, "bob")
+    error = await refused(called(alice, run, "a"))
+    assert (error.reason, error.metadata) == (Reason.QUOTA_EXCEEDED, {"metric": "commands", "period": "minute"})
+    assert "The group shop has no room left in its commands of this minute. The next minute begins at " in error.message
+    await called(bob, run, "b")
+    assert await shown(client) == {("group:shop", COMMANDS): (0, 0)}
+    for one in (alice, bob):
+        await one.close()
+
+
+@POSTGRESQL_ONLY
+async def test_no_replicas_pass_a_limit_together(server, client, run, project, tmp_path):
+    most, tried = 20, 60
+    await set_quota(client, most, project, COMMANDS)
+    await set_quota(client, most + 1, project, RUNS)
+    others = [await start_store(tmp_path, name) for name in ("b", "c")]
+    stores = [server, *others]
+    callers = [caller_of(store.address, "alice") for store in stores]
+    clients = [Client(store.address) for store in stores]
+    begun_s = time.time()
+    calls = [called(callers[number % 3], run, str(number)) for number in range(tried)]
+    tasks = [task(clients[number % 3], project, f"t{number}") for number in range(tried)]
+    answers = await asyncio.gather(*calls, *tasks, return_exceptions=True)
+    minutes = int(time.time() // 60 - begun_s // 60) + 1
+    failures = [one for one in answers if isinstance(one, BaseException)]
+    assert {one.reason for one in failures} == {Reason.QUOTA_EXCEEDED}
+    done = [sum(not isinstance(one, BaseException) for one in part) for part in (answers[:tried], answers[tried:])]
+    # The run of the fixture is at work, too.
+    assert most <= done[0] <= most * minutes
+    assert done[1] == most
+    for one in (*callers, *clients):
+        await one.close()
+    for store in others:
+        await store.stop()
 
 
 MALFORMED = {

@@ -36,6 +36,14 @@ class _QuotaMetricEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuotaMetr
     """What models cost in a day, in US dollars; what has no known price costs nothing."""
     QUOTA_METRIC_COST_MONTH: _QuotaMetric.ValueType  # 4
     """The same in a month."""
+    QUOTA_METRIC_COMMANDS_MINUTE: _QuotaMetric.ValueType  # 5
+    """Commands in a minute, which begins at its second 0: effects of loops that ask for a permission, and calls of CallTool. One
+    beyond it is refused: the model reads so, CallTool fails with RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED.
+    """
+    QUOTA_METRIC_RUNS: _QuotaMetric.ValueType  # 6
+    """Runs at once: those with a loop that has not ended, also one that waits. A task for another one is refused, with
+    RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
+    """
 
 class QuotaMetric(_QuotaMetric, metaclass=_QuotaMetricEnumTypeWrapper):
     """What a quota limits."""
@@ -50,6 +58,14 @@ QUOTA_METRIC_COST_DAY: QuotaMetric.ValueType  # 3
 """What models cost in a day, in US dollars; what has no known price costs nothing."""
 QUOTA_METRIC_COST_MONTH: QuotaMetric.ValueType  # 4
 """The same in a month."""
+QUOTA_METRIC_COMMANDS_MINUTE: QuotaMetric.ValueType  # 5
+"""Commands in a minute, which begins at its second 0: effects of loops that ask for a permission, and calls of CallTool. One
+beyond it is refused: the model reads so, CallTool fails with RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED.
+"""
+QUOTA_METRIC_RUNS: QuotaMetric.ValueType  # 6
+"""Runs at once: those with a loop that has not ended, also one that waits. A task for another one is refused, with
+RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
+"""
 Global___QuotaMetric: _TypeAlias = QuotaMetric  # noqa: Y015
 
 @_typing.final
@@ -76,16 +92,16 @@ class Quota(_message.Message):
     metric: Global___QuotaMetric.ValueType
     """What it limits."""
     limit: _builtins.float
-    """The limit, in tokens or US dollars, at least 0 and at most 10^12."""
+    """The limit, in tokens, US dollars, commands or runs, at least 0 and at most 10^12."""
     used: _builtins.float
-    """What was used in this period. Output only."""
+    """What was used in this period; of runs, how many are at work now. Output only."""
     reserved: _builtins.float
     """What is reserved for calls under way. Output only."""
     set_by: _builtins.str
     """Who has set it. Output only."""
     @_builtins.property
     def renew_time(self) -> _timestamp_pb2.Timestamp:
-        """When the next period begins, and nothing is used yet. Output only."""
+        """When the next period begins, and nothing is used yet. Absent for runs: each one that ends makes room. Output only."""
 
     def __init__(
         self,

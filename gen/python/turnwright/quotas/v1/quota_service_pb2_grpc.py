@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class QuotaServiceStub(object):
-    """Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+    """Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+    at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+    any number of stores. Each call of a model reserves what it
     may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
     its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
     The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved
@@ -58,7 +60,9 @@ class QuotaServiceStub(object):
 
 
 class QuotaServiceServicer(object):
-    """Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+    """Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+    at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+    any number of stores. Each call of a model reserves what it
     may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
     its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
     The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved
@@ -114,7 +118,9 @@ def add_QuotaServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class QuotaService(object):
-    """Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+    """Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+    at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+    any number of stores. Each call of a model reserves what it
     may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
     its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
     The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class QuotaServiceStub:
-    """Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+    """Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+    at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+    any number of stores. Each call of a model reserves what it
     may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
     its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
     The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved
@@ -48,7 +50,9 @@ class QuotaServiceStub:
 
 @_typing.type_check_only
 class QuotaServiceAsyncStub(QuotaServiceStub):
-    """Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+    """Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+    at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+    any number of stores. Each call of a model reserves what it
     may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
     its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
     The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved
@@ -65,7 +69,9 @@ class QuotaServiceAsyncStub(QuotaServiceStub):
     """Lists quotas with what was used of them."""
 
 class QuotaServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+    """Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+    at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+    any number of stores. Each call of a model reserves what it
     may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
     its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
     The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved

@@ -41,14 +41,14 @@ export declare type Quota = Message<"turnwright.quotas.v1.Quota"> & {
   metric: QuotaMetric;
 
   /**
-   * The limit, in tokens or US dollars, at least 0 and at most 10^12.
+   * The limit, in tokens, US dollars, commands or runs, at least 0 and at most 10^12.
    *
    * @generated from field: double limit = 4;
    */
   limit: number;
 
   /**
-   * What was used in this period. Output only.
+   * What was used in this period; of runs, how many are at work now. Output only.
    *
    * @generated from field: double used = 5;
    */
@@ -62,7 +62,7 @@ export declare type Quota = Message<"turnwright.quotas.v1.Quota"> & {
   reserved: number;
 
   /**
-   * When the next period begins, and nothing is used yet. Output only.
+   * When the next period begins, and nothing is used yet. Absent for runs: each one that ends makes room. Output only.
    *
    * @generated from field: google.protobuf.Timestamp renew_time = 7;
    */
@@ -271,6 +271,22 @@ export enum QuotaMetric {
    * @generated from enum value: QUOTA_METRIC_COST_MONTH = 4;
    */
   COST_MONTH = 4,
+
+  /**
+   * Commands in a minute, which begins at its second 0: effects of loops that ask for a permission, and calls of CallTool. One
+   * beyond it is refused: the model reads so, CallTool fails with RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED.
+   *
+   * @generated from enum value: QUOTA_METRIC_COMMANDS_MINUTE = 5;
+   */
+  COMMANDS_MINUTE = 5,
+
+  /**
+   * Runs at once: those with a loop that has not ended, also one that waits. A task for another one is refused, with
+   * RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
+   *
+   * @generated from enum value: QUOTA_METRIC_RUNS = 6;
+   */
+  RUNS = 6,
 }
 
 /**
@@ -279,7 +295,9 @@ export enum QuotaMetric {
 export declare const QuotaMetricSchema: GenEnum<QuotaMetric>;
 
 /**
- * Quotas: what models may take in a day or a month, in the deployment and in a project. Each call of a model reserves what it
+ * Quotas: what models may take in a day or a month, how many commands may be carried out in a minute, and how many runs may be
+ * at work at once, in the deployment and in a project. What is counted is counted in the transaction that lets it happen, so by
+ * any number of stores. Each call of a model reserves what it
  * may take, in the transaction that stores its packet, of every quota that its loop is under: those of the deployment and of
  * its project. Where one of them has no room, nothing is reserved, and the loop ends at 499 with the reason `quota_exhausted`.
  * The end of the turn gives back what was not used. So whatever the number of stores and executors, what was used and reserved
