@@ -78,7 +78,8 @@ gen: $(GEN)/.installed node_modules/.installed build/tools/.installed-go
 	  --python_out=gen/python --grpc_python_out=gen/python --mypy_out=quiet:gen/python --mypy_grpc_out=quiet:gen/python \
 	  $(PROTOS)
 	PATH=$(GEN)/bin:$$PATH $(GEN)/bin/python -m grpc_tools.protoc -Iprotos \
-	  --plugin=protoc-gen-values=gen/protoc_gen_values.py --values_out=gen/python $(PROTOS)
+	  --plugin=protoc-gen-values=gen/protoc_gen_values.py --values_out=gen/python \
+	  --plugin=protoc-gen-openapi=gen/protoc_gen_openapi.py --openapi_out=gen/python $(PROTOS)
 	find gen/python -name '*_pb2_grpc.py*' | xargs grep -L 'Stub' | xargs -r rm
 	touch gen/python/turnwright/py.typed
 

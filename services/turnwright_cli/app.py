@@ -486,7 +486,10 @@ add_command(
     "Run all four services, or those named, until SIGINT or SIGTERM.",
     Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
     Option(
-        ["--listen"], metavar="[NAME=]ADDR", multiple=True, help="Address to listen on; without NAME, the executor's."
+        ["--listen"],
+        metavar="[NAME=]ADDR",
+        multiple=True,
+        help="Address to listen on; without NAME, the executor's. `http=`: none for HTTP.",
     ),
     *(
         Option([f"--{peer}"], metavar="ADDR", help=f"Address of {article} {peer} that runs elsewhere.")

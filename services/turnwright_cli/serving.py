@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
+from turnwright_cli.stack import HTTP, HTTP_LISTEN, LISTEN, START_ORDER, Stack, StackPlan
 from turnwright_kit.logs import configure_logs
 from turnwright_kit.pages import serve_readiness
 from turnwright_kit.telemetry import configure_telemetry
@@ -34,21 +35,26 @@ def serve_plan(
     if db and "store" not in names:
         raise usage("--db: this process runs no store. Add the store with --only, or drop this option.")
     addresses = {name: LISTEN[name] for name in names}
+    if "executor" in names:
+        addresses[HTTP] = os.environ.get("TURNWRIGHT_HTTP_LISTEN", HTTP_LISTEN)
     for item in listen:
-        name, address = _named(item, names)
+        name, address = _named(item, addresses)
         addresses[name] = address
-    return StackPlan(addresses, given, db=db)
+    return StackPlan(addresses, given, db=db, http=addresses.pop(HTTP, None))
 
 
-def _named(item: str, names: Sequence[str]) -> tuple[str, str]:
+def _named(item: str, names: Collection[str]) -> tuple[str, str]:
     """Service and address of a `--listen`: `NAME=ADDR`, or an address for the executor or the only service."""
     name, separator, address = item.partition("=")
     if not separator:
-        name, address = (names[0] if len(names) == 1 else "executor"), item
+        name, address = (next(iter(names)) if len(names) == 1 else "executor"), item
     if name not in names:
         raise usage(f"--listen: {name!r} does not run in this process ({', '.join(names)}).")
-    if not is_address(address):
-        raise usage(f"--listen: {address!r} is not an address. Write HOST:PORT or unix:/path/of/socket.")
+    if name == HTTP and (not address or (is_address(address) and not address.startswith("unix:"))):
+        return name, address
+    if name == HTTP or not is_address(address):
+        other = "nothing, for none" if name == HTTP else "unix:/path/of/socket"
+        raise usage(f"--listen: {address!r} is not an address. Write HOST:PORT or {other}.")
     return name, address
 
 
@@ -85,6 +91,8 @@ async def serve(
         try:
             for name, address in stack.addresses.items():
                 print(f"{name} serves at {address}", file=sys.stderr, flush=True)
+            if stack.http:
+                print(f"HTTP is served at {stack.http}", file=sys.stderr, flush=True)
             await asked
             if interrupts.is_terminated:
                 await stack.leave()

@@ -41,6 +41,13 @@ LISTEN: Final[Mapping[str, str]] = {
 """Default addresses to listen on."""
 
 
+HTTP: Final = "http"
+"""The executor's second address, as `--listen` names it."""
+
+HTTP_LISTEN: Final = "127.0.0.1:7444"
+"""Where `serve` has it by default."""
+
+
 class StackPlan(Struct, frozen=True):
     """What runs in this process: the address of each service, and the addresses of peers elsewhere."""
 
@@ -50,6 +57,8 @@ class StackPlan(Struct, frozen=True):
     """Home of the services; None: from the environment."""
     db: str | None = None
     """The store's database; None: from the environment."""
+    http: str | None = None
+    """Address at which the executor serves HTTP, empty for none; None: from the environment."""
     embedded: bool = False
     """Whether the stack belongs to one command and ends with it."""
     reads: bool = False
@@ -79,6 +88,8 @@ class Stack:
         self._settings = {name: _load(name, plan) for name in START_ORDER if name in plan.listen}
         self.addresses: dict[str, str] = {}
         """Actual addresses of the services, by name; complete once started."""
+        self.http = ""
+        """Where the executor serves HTTP, if it does."""
         self.local_servers: dict[str, LocalServer] = {}
         """Their handlers for callers in this process, by address."""
         self._servers: list[RunningServer] = []
@@ -123,6 +134,8 @@ class Stack:
         self._servers.append(server)
         starting.push_async_callback(server.stop)
         self.addresses[name] = reachable(server.address)
+        if server.http:
+            self.http = server.http.url
         self.local_servers[self.addresses[name]] = server.local
 
     async def _start_reading(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
@@ -155,13 +168,20 @@ class Stack:
 def _load(name: str, plan: StackPlan) -> Settings:
     kind = settings_class(name)
     listen = "" if plan.reads else plan.listen[name]
-    given: dict[str, object] = {**plan.peers, "home": plan.home, "listen": listen, "db": plan.db}
+    given: dict[str, object] = {
+        **plan.peers,
+        "home": plan.home,
+        "listen": listen,
+        "db": plan.db,
+        "http_listen": plan.http,
+    }
     if plan.embedded:
         # A command that lists runs must not continue the work of another one that was killed.
         given["recover"] = False
         # Whoever held runs of this home was a process like this one, and has ended: the store's lock proves it.
         given["sole_executor"] = True
         given["waits_for_database"] = False
+        given["http_listen"] = ""
     return load(kind, **{key: value for key, value in given.items() if key in kind.fields.keys() | kind.fixed})
 
 

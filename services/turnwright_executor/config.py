@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from turnwright_core.limits import TEMPERATURE_DEFAULT
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
-from turnwright_kit.settings import PeerSettings, setting
+from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 
@@ -27,6 +27,15 @@ def check_url(text: str) -> str:
         is_address = False
     if text and not is_address:
         raise ValueError("must be an address such as http://localhost:8888")
+    return text
+
+
+def check_origins(text: str) -> str:
+    """Origins separated by commas. Raises ValueError with a sentence."""
+    for each in filter(None, text.split(",")):
+        parts = urlsplit(each)
+        if parts.scheme not in ("http", "https") or each != f"{parts.scheme}://{parts.netloc}" or not parts.netloc:
+            raise ValueError("must be origins such as https://agents.example.com, without a path, separated by commas")
     return text
 
 
@@ -86,6 +95,18 @@ class ExecutorSettings(PeerSettings):
         "What to do with an interrupted command such as `sh` that may or may not have run: `fail` tells "
         "the model; `ask` asks the person who decides on proposals (in a yolo run, nobody is asked).",
         "fail",
+    )
+    http_listen: str = setting(
+        "Address at which this executor also serves HTTP, such as `127.0.0.1:7444`: the Connect protocol, gRPC-Web and "
+        "server-sent events. Empty: none. If it is not set, `turnwright serve` takes 127.0.0.1:7444.",
+        "",
+        check=checked_listen,
+    )
+    http_origins: str = setting(
+        "Origins of web pages that may call by HTTP, such as `https://agents.example.com`, separated by commas. Empty: "
+        "only pages of the same address.",
+        "",
+        check=check_origins,
     )
     advertise: str = setting(
         "Address at which other executors reach this one. Empty: the address it listens on; for a "
@@ -200,6 +221,12 @@ class ExecutorSettings(PeerSettings):
     """Seconds that a command may take to exit after it was told to. Then it is killed."""
     sh_beat_s: float = 5.0
     """Seconds between two signs of life of a command that a client called: far below `stream_grace_s` of the store."""
+
+    @property
+    def http(self) -> HttpPort | None:
+        """Where HTTP is served."""
+        origins = tuple(filter(None, self.http_origins.split(",")))
+        return HttpPort(self.http_listen, origins) if self.http_listen else None
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:

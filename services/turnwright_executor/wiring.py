@@ -131,6 +131,7 @@ class _Wired:
             close=self._close,
             settings=self._settings,
             refusals=self._refusals,
+            http=self._settings.http,
         )
 
     def _register(self, server: grpc.aio.Server) -> None:

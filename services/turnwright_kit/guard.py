@@ -34,7 +34,7 @@ from turnwright_kit.identity.caller import Caller, current_caller, enter_caller
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.headers import is_open
 from turnwright_kit.identity.policy import Policy
-from turnwright_kit.in_process import LocalContext, LocalServer
+from turnwright_kit.in_process import CallContext, CallDetails, LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
 from turnwright_kit.scope import Metadata, bind
 from turnwright_kit.stream_rights import StreamRight
@@ -140,6 +140,7 @@ class GuardedServer:
         self._local = local
         self._gate = gate
         self._calls = calls
+        self._guarded: list[_Guarded] = []
         self.names: list[str] = []
         """Full names of the services, in the order in which they were added."""
 
@@ -156,6 +157,17 @@ class GuardedServer:
         if self._server is not None:
             self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
+        self._guarded += guarded
+
+    def find(self, method: str, context: CallContext) -> Handler:
+        """The handler for a call that comes by another protocol, in whose task this is called.
+
+        It refuses the call, whatever its kind, by a stream of both sides. Raises LookupError for an unknown method.
+        """
+        for one in self._guarded:
+            if found := one.find(method, context):
+                return found
+        raise LookupError(method)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
         """Nothing: grpc.aio's server uses generic handlers only."""
@@ -195,6 +207,14 @@ class _Guarded(grpc.GenericRpcHandler):
         # Within one process there is nothing to read, and the metadata comes with the call.
         return found if metadata is None else self._handler_for(found, method, metadata)
 
+    def find(self, method: str, context: CallContext) -> Handler | None:
+        """The same for a call whose context is there before its handler."""
+        metadata = context.invocation_metadata()
+        found = self.service(CallDetails(method))
+        if found is None or not self._gate.is_by_connection(metadata):
+            return found and self._handler_for(found, method, metadata)
+        return self._connected(found, method, context, metadata)
+
     def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
         if self._gate.is_by_connection(metadata) and not is_open(method):
             return admitting(found, lambda context: self._connected(found, method, context, metadata))
@@ -224,14 +244,14 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def _guarded(self, handler: Handler, method: str) -> Handler:
         codecs = {
-            "request_deserializer": _reader(handler.request_deserializer),
+            "request_deserializer": reader(handler.request_deserializer),
             "response_serializer": handler.response_serializer,
         }
         if handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **codecs)
         serialize = handler.response_serializer or bytes
         if handler.unary_stream:
-            serialize = codecs["response_serializer"] = _Serializer(serialize)
+            serialize = codecs["response_serializer"] = Serializer(serialize)
             stream = self._stream(handler.unary_stream, serialize, method)
             return grpc.unary_stream_rpc_method_handler(stream, **codecs)
         if handler.stream_stream:
@@ -360,10 +380,10 @@ def _size_limit(context: object, metadata: Metadata) -> int:
     return MESSAGE_BYTES_MAX if isinstance(context, LocalContext) else size_limit(metadata)
 
 
-def _reader(deserialize: Any) -> Callable[[bytes], Any]:
+def reader(deserialize: Any) -> Callable[[Any], Any]:
     """Reads messages; one that cannot be read comes as its error, which is raised where errors are translated."""
 
-    def read(data: bytes) -> object:
+    def read(data: Any) -> object:
         try:
             message = deserialize(data)
         except DecodeError as error:
@@ -385,7 +405,7 @@ async def _following(first: object, requests: AsyncIterator[object]) -> AsyncIte
         yield checked(request)
 
 
-class _Serializer:
+class Serializer:
     """Serializes a stream's messages; a message that is sent to many callers is serialized once.
 
     This is safe because no handler changes a message that it has sent.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 import grpc
@@ -28,23 +28,20 @@ async def _no_stream(_message: Any) -> None:
     raise NotImplementedError("it has one answer, which its handler returns")
 
 
-class LocalContext:
-    """One call, as its handler sees it."""
+class CallContext:
+    """One call, as its handler sees it, that has not come by gRPC."""
 
     def __init__(
         self,
         metadata: Metadata,
         timeout_s: float | None,
         write: Callable[[Any], Awaitable[None]] | None = None,
-        caller: Caller | None = None,
+        peer: str = "inproc",
     ) -> None:
-        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message.
-
-        `caller`: who calls, if the channel says so.
-        """
+        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message."""
         self.write = write or _no_stream
-        self.caller = caller
         self._metadata = metadata
+        self._peer = peer
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._failure: grpc.aio.AioRpcError | None = None
 
@@ -55,7 +52,11 @@ class LocalContext:
         return None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic())
 
     def peer(self) -> str:
-        return "inproc"
+        return self._peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Nothing: gRPC alone tells of the certificate of a connection."""
+        return {}
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """End the call with an error. Raises AbortError, which the handler must not catch."""
@@ -63,7 +64,7 @@ class LocalContext:
         raise grpc.aio.AbortError("Locally aborted.")
 
     async def send_initial_metadata(self, initial_metadata: Metadata) -> None:
-        """Nothing: callers in the same process do not read it."""
+        """Nothing: these callers do not read it."""
 
     async def outcome(self, work: Awaitable[T]) -> Any:
         """What a handler returns. Raises AioRpcError if it aborted the call."""
@@ -74,6 +75,21 @@ class LocalContext:
         if self._failure:
             raise self._failure
         return answer
+
+
+class LocalContext(CallContext):
+    """A call of somebody in the same process, who is trusted to say who calls."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        timeout_s: float | None,
+        write: Callable[[Any], Awaitable[None]] | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        """`caller`: who calls, if the channel says so."""
+        super().__init__(metadata, timeout_s, write)
+        self.caller = caller
 
 
 def error_of(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
@@ -91,13 +107,13 @@ MESSAGES_AHEAD: Final = 16
 """Flow control: unread messages of a stream; a handler that is further ahead waits."""
 
 
-class _Details(grpc.HandlerCallDetails):
+class CallDetails(grpc.HandlerCallDetails):
     """What handlers are looked up by."""
 
-    invocation_metadata: Any = None
-
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, metadata: Any = None) -> None:
+        """Without metadata, the call brings them along."""
         self.method = method
+        self.invocation_metadata = metadata
 
 
 class LocalServer:
@@ -125,7 +141,7 @@ class LocalServer:
             raise error_of(grpc.StatusCode.UNAVAILABLE, "it has stopped")
         found = self._found.get(method)
         if found is None:
-            found = next(filter(None, (one.service(_Details(method)) for one in self._handlers)), None)
+            found = next(filter(None, (one.service(CallDetails(method)) for one in self._handlers)), None)
             if found is None:
                 raise error_of(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             self._found[method] = found

@@ -37,6 +37,7 @@ from turnwright_kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFU
 from turnwright_kit.transport import PLAINTEXT, listen
 
 if TYPE_CHECKING:
+    from turnwright_kit.http.listener import HttpListener
     from turnwright_kit.identity.issuers import Issuers
 
 # Readiness polling: checks repeatedly whether a service can do its work, and sets its health.
@@ -268,6 +269,8 @@ class RunningServer:
         self._server: grpc.aio.Server | None = None
         self._calls = CallsInProgress(service.refusals)
         self._issuers: Issuers | None = None
+        self.http: HttpListener | None = None
+        """Where it serves HTTP, if it does."""
         self._readiness = Readiness(
             service.name, service.ready, self._health, service.dependencies, every_s=look_every_s
         )
@@ -287,9 +290,8 @@ class RunningServer:
             await self._issuers.start()
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
         server = grpc.aio.server(interceptors=self._observers, options=options)
-        accepted = settings.secrets_accepted if settings else ()
         keys = settings.token_keys if settings else ()
-        secrets = (self._secret, *accepted)
+        secrets = (self._secret, *(settings.secrets_accepted if settings else ()))
         gate = CallerGate(self.service.name, secrets, self.service.floor, keys, self._issuers, peers)
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(
@@ -304,7 +306,8 @@ class RunningServer:
         guarded.add_generic_rpc_handlers(reflection_handlers(guarded.names))
         try:
             port = listen(server, self._wanted, self._tls)
-        except TurnwrightError:
+            self.http = self._http_port(guarded)
+        except (TurnwrightError, OSError):
             await self.service.close()
             raise
         except RuntimeError:
@@ -320,6 +323,8 @@ class RunningServer:
         report_lag(asyncio.get_running_loop())
         report_readiness(self.service.name, partial(self._problem, asyncio.get_running_loop()))
         await server.start()
+        if self.http:
+            await self.http.start()
         self.local.open()
         self._server = server
         _log.info("service_started", service=self.service.name, address=self.address)
@@ -328,6 +333,22 @@ class RunningServer:
         except asyncio.CancelledError:
             await self.stop()
             raise
+
+    def _http_port(self, guarded: GuardedServer) -> HttpListener | None:
+        """Bind the port for HTTP, if there is to be one. Raises OSError, TurnwrightError."""
+        if not (port := self.service.http):
+            return None
+        from turnwright_kit.http.door import Door  # noqa: PLC0415 - with libraries that gRPC does not need
+        from turnwright_kit.http.listener import HttpListener  # noqa: PLC0415
+
+        door = Door(guarded, port)
+        try:
+            return HttpListener(door, port.address, self._tls)
+        except OSError as error:
+            raise OSError(
+                f"The {self.service.name} cannot serve HTTP on {port.address}: {error.strerror}. Choose another "
+                "address with TURNWRIGHT_HTTP_LISTEN=HOST:PORT, or none with TURNWRIGHT_HTTP_LISTEN= ."
+            ) from None
 
     def _problem(self, loop: asyncio.AbstractEventLoop) -> str:
         """Why it is not ready, for another thread. A loop that does not answer is a reason, too."""
@@ -358,7 +379,7 @@ class RunningServer:
         overdue = asyncio.get_running_loop().call_later(self._drain_s, self._calls.end)
         grace_s = self._drain_s + END_S
         self.local.close()
-        stopping = asyncio.gather(server.stop(grace_s), self._calls.ended(grace_s))
+        stopping = asyncio.gather(server.stop(grace_s), self._calls.ended(grace_s), self._http_ended(grace_s))
         await self._calls.streams_ended(min(GOAWAY_GRACE_S, self._drain_s))
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:
@@ -370,6 +391,11 @@ class RunningServer:
             steps.push_async_callback(self._in_time, "drain", self.service.drain)
         overdue.cancel()
         _log.info("service_stopped", service=self.service.name)
+
+    async def _http_ended(self, within_s: float) -> None:
+        if self.http:
+            self.http.close()
+            await self.http.ended(within_s)
 
     async def _in_time(self, step: str, work: Callable[[], Awaitable[object]]) -> None:
         """Run a step of the shutdown with a time limit; a step that hangs is abandoned."""

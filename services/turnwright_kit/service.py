@@ -19,7 +19,7 @@ from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.refusals import Refusals
-from turnwright_kit.settings import Settings
+from turnwright_kit.settings import HttpPort, Settings
 from turnwright_kit.settings_report import SettingsReporter
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class Service(Struct, frozen=True):
     """What its server refuses."""
     codecs: Callable[[], Codecs] | None = None
     """The rpcs whose handlers take and return values. None: there are none."""
+
+    http: HttpPort | None = None
+    """None: it serves gRPC alone."""
 
     def register_all(self, server: Any, health: Health) -> None:
         """Register the servicer, with those of health and settings."""

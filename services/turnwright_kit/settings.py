@@ -133,12 +133,36 @@ def _checked_peer_tokens(text: str) -> str:
     return text
 
 
-def _checked_listen(text: str) -> str:
+def checked_listen(text: str) -> str:
     """HOST:PORT, or empty. Raises ValueError with a sentence."""
     host, separator, port = text.rpartition(":")
     if text and not (separator and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise ValueError("must be HOST:PORT")
     return text
+
+
+class HttpBounds(Struct, frozen=True):
+    """What a port for HTTP lets clients hold."""
+
+    connections_max: int = 1000
+    """Connections at a time. One more is closed at once."""
+    head_s: float = 10.0
+    """Seconds in which the head of a request must come, and the first byte of a connection."""
+    body_s: float = 30.0
+    """Seconds in which a request's body must come; of an upload, each part of it."""
+    idle_s: int = 60
+    """Seconds that a connection may be silent between two requests."""
+    stalled_s: float = 60.0
+    """Seconds after which a connection is lost whose client takes nothing of what is sent."""
+
+
+class HttpPort(Struct, frozen=True):
+    """Where a service serves HTTP beside gRPC."""
+
+    address: str
+    origins: tuple[str, ...] = ()
+    """Of pages that may call it, besides those of the same address."""
+    bounds: HttpBounds = HttpBounds()
 
 
 class Settings:
@@ -217,12 +241,12 @@ class Settings:
         "",
     )
     metrics_listen: str = setting(
-        "Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.", "", check=_checked_listen
+        "Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.", "", check=checked_listen
     )
     ready_listen: str = setting(
         "Address at which probes find `/ready/SERVICE`, such as `0.0.0.0:9465`. Empty: none.",
         "",
-        check=_checked_listen,
+        check=checked_listen,
     )
     caller_calls_max: int = setting(
         "How many calls with one answer a client may have under way at a service. More are refused with "

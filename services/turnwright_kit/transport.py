@@ -45,7 +45,7 @@ def listen(server: grpc.aio.Server, address: str, tls: Tls) -> int:
     Raises RuntimeError if it cannot be bound, and TurnwrightError if others could read it.
     """
     if not tls.has_certificate or _is_socket(address):
-        _check_plaintext(address, tls, "listen on", "Set TURNWRIGHT_TLS_CERT and TURNWRIGHT_TLS_KEY")
+        check_plaintext(address, tls, "listen on", "Set TURNWRIGHT_TLS_CERT and TURNWRIGHT_TLS_KEY")
         plain: int = server.add_insecure_port(address)
         return plain
     secure: int = server.add_secure_port(address, _server_credentials(tls))
@@ -78,7 +78,7 @@ def open_channel(address: str, options: Options, tls: Tls) -> grpc.aio.Channel:
         replicas = (("grpc.lb_policy_name", "round_robin"), ("grpc.dns_min_time_between_resolutions_ms", DNS_MS_MIN))
         options = (*options, *replicas)
     if not tls.is_on or _is_socket(address):
-        _check_plaintext(address, tls, "call", "Set TURNWRIGHT_TLS_CA")
+        check_plaintext(address, tls, "call", "Set TURNWRIGHT_TLS_CA")
         plain: grpc.aio.Channel = grpc.aio.insecure_channel(address, options=options)
         return plain
     if tls.name:
@@ -87,8 +87,8 @@ def open_channel(address: str, options: Options, tls: Tls) -> grpc.aio.Channel:
     return cast("grpc.aio.Channel", ReloadingChannel(tls, address, options))
 
 
-def _check_plaintext(address: str, tls: Tls, act: str, remedy: str) -> None:
-    if not (tls.insecure or _is_socket(address) or _is_loopback(address)):
+def check_plaintext(address: str, tls: Tls, act: str, remedy: str) -> None:
+    if not (tls.insecure or _is_socket(address) or is_loopback(address)):
         raise fault(
             Reason.INVALID_FIELD,
             f"Turnwright does not {act} {address} in plaintext, because others could read the token. {remedy}, or "
@@ -171,7 +171,7 @@ def _is_socket(address: str) -> bool:
     return address.startswith(("unix:", "unix-abstract:"))
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     """Whether only this host is on the other side. A name other than localhost may lead anywhere."""
     host = address.rsplit("/", 1)[-1].rpartition(":")[0].strip("[]")
     if host == "localhost":

@@ -1,4 +1,4 @@
-"""gen/python holds the modules of every proto, the values of messages, and nothing else.
+"""gen/python holds the modules of every proto, the values of messages, the OpenAPI document, and nothing else.
 
 Whether their content is fresh is `make gen-check`'s question: it runs the generator, which is not
 installed where the tests run.
@@ -16,6 +16,7 @@ ALWAYS = ("_pb2.py", "_pb2.pyi")
 WITH_SERVICE = ("_pb2_grpc.py",)
 # The generator writes service modules for every proto, and one of the plugins writes their stubs.
 POSSIBLE = (*ALWAYS, *WITH_SERVICE, "_pb2_grpc.pyi")
+TOGETHER = ("py.typed", "openapi.json")
 
 
 def protos() -> dict[str, str]:
@@ -26,9 +27,9 @@ def protos() -> dict[str, str]:
 
 
 def generated() -> list[str]:
-    """The modules of protos, without caches and the typing marker."""
+    """The modules of protos, without caches and what is made of all protos together."""
     files = (f for f in sorted((GENERATED / "turnwright").rglob("*")) if f.is_file() and "__pycache__" not in f.parts)
-    return [f.relative_to(GENERATED).as_posix() for f in files if f.name != "py.typed"]
+    return [f.relative_to(GENERATED).as_posix() for f in files if f.name not in TOGETHER]
 
 
 def modules_wanted(stem: str, text: str) -> set[str]:

@@ -21,6 +21,10 @@ def test_a_service_loads_no_checker_of_schemas_before_a_schema_comes(service: st
     assert "jsonschema" not in loaded_after(f"import turnwright_{service}.__main__")
 
 
+def test_an_executor_without_http_loads_nothing_that_speaks_it() -> None:
+    assert not {"connectrpc", "uvicorn", "turnwright_kit.http"} & loaded_after("import turnwright_executor.__main__")
+
+
 def test_a_provider_without_endpoints_loads_nothing_that_calls_them() -> None:
     loaded = loaded_after(
         "from turnwright_provider import config, wiring\nwiring._servicer(config.ProviderSettings(), [], {})"

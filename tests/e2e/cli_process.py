@@ -22,6 +22,7 @@ PORTS = (
     *("--listen", "store=127.0.0.1:0"),
     *("--listen", "assembler=127.0.0.1:0"),
     *("--listen", "provider=127.0.0.1:0"),
+    *("--listen", "http="),
 )
 """Options of `serve` with which several can run at once."""
 

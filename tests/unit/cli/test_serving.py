@@ -21,6 +21,17 @@ def test_all_four_run_where_strangers_look_for_them() -> None:
         "provider": "127.0.0.1:7443",
     }
     assert plan.listen == LISTEN
+    assert plan.http == "127.0.0.1:7444"
+
+
+def test_http_is_served_where_the_option_or_else_the_variable_says(monkeypatch) -> None:
+    monkeypatch.setenv("TURNWRIGHT_HTTP_LISTEN", "")
+    assert serve_plan([], [], NO_PEERS).http == ""
+    assert serve_plan([], ["http=[::1]:9"], NO_PEERS).http == "[::1]:9"
+    monkeypatch.setenv("TURNWRIGHT_HTTP_LISTEN", "h:1")
+    assert serve_plan([], [], NO_PEERS).http == "h:1"
+    assert serve_plan([], ["http="], NO_PEERS).http == ""
+    assert serve_plan(["store"], [], NO_PEERS).http is None
 
 
 @pytest.mark.parametrize(
@@ -46,6 +57,9 @@ def test_listen_names_the_executor_or_the_only_service(only, listen, expected) -
         ([], ["unix:"], {}, "--listen"),
         (["store", "provider"], ["127.0.0.1:1"], {}, "--listen"),
         (["store"], ["executor=127.0.0.1:1"], {}, "--listen"),
+        (["store"], ["http=127.0.0.1:1"], {}, "--listen"),
+        ([], ["http=unix:/s"], {}, "--listen"),
+        ([], ["store="], {}, "--listen"),
         ([], [], {"store": "h:1"}, "--store"),
     ],
 )

@@ -1,6 +1,6 @@
 """What stands around every handler."""
 
-from turnwright_kit.guard import SERIALIZED_BYTES_MAX, SERIALIZED_MAX, _Serializer
+from turnwright_kit.guard import SERIALIZED_BYTES_MAX, SERIALIZED_MAX, Serializer
 
 
 def test_a_message_that_goes_to_many_callers_is_made_into_bytes_once_also_if_some_are_behind():
@@ -10,7 +10,7 @@ def test_a_message_that_goes_to_many_callers_is_made_into_bytes_once_also_if_som
         made.append(message)
         return bytes(message[0])
 
-    serializer = _Serializer(serialize)
+    serializer = Serializer(serialize)
     first, second = [1], [1]
     assert [serializer(one) for one in (first, first, second, first, second)] == [bytes(1)] * 5
     assert [id(one) for one in made] == [id(first), id(second)]
