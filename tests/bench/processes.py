@@ -31,12 +31,21 @@ async def serve_echo(address: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def process(*command: str, address: str, **environment: str) -> AsyncIterator[int]:
-    """A Python process that listens on an address; its id. It is killed at the end."""
+async def process(
+    *command: str, address: str, credentials: grpc.ChannelCredentials | None = None, **environment: str
+) -> AsyncIterator[int]:
+    """A Python process that listens on an address, with TLS if there are credentials for it; its id.
+
+    It is killed at the end.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
     running = await asyncio.create_subprocess_exec(sys.executable, *command, env={**kept, **environment})
     try:
-        async with grpc.aio.insecure_channel(address, options=IMPATIENT) as channel:
+        async with (
+            grpc.aio.secure_channel(address, credentials, options=IMPATIENT)
+            if credentials
+            else grpc.aio.insecure_channel(address, options=IMPATIENT)
+        ) as channel:
             await asyncio.wait_for(channel.channel_ready(), 120)
         yield running.pid
     finally:
