@@ -38,7 +38,7 @@ class Provider:
         self.asked.append(path)
         if self.hangs:
             await reader.read()
-        elif path == "/.well-known/openid-configuration":
+        elif path.endswith("/.well-known/openid-configuration"):
             self._answer(writer, {"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
         else:
             self._answer(writer, {"keys": self.keys})

@@ -18,6 +18,7 @@ from turnwright.types.v1 import grant_pb2, model_pb2
 from turnwright.types.v1.settings_pb2 import LoopSettings
 from turnwright_values.types import Tier
 
+from architecture.test_access import services
 from certificates import Authority
 from services import token_for
 from turnwright_assembler.config import AssemblerSettings
@@ -26,6 +27,7 @@ from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.runs import COMPLETED
+from turnwright_core.wire.resources import RESOURCES
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
 from turnwright_kit.certificates import Tls
@@ -35,6 +37,7 @@ from turnwright_kit.identity.credentials import CERTIFICATE, Credentials
 from turnwright_kit.identity.for_whom import header_of
 from turnwright_kit.identity.headers import FORWARDED, call_metadata
 from turnwright_kit.identity.own_tokens import TokenKey, make_token
+from turnwright_kit.peer import path_of
 from turnwright_kit.server import RunningServer
 from turnwright_kit.settings import SettingsError
 from turnwright_provider.config import ProviderSettings
@@ -63,7 +66,6 @@ kind = "service"
 uri = "{EDGE}"
 """
 WHOLE = "/turnwright.grants.v1.GrantService/GetIdentity"
-UPLOAD = "/turnwright.documents.v1.DocumentService/ImportRun"
 OPTIONS = (("grpc.max_send_message_length", MESSAGE_BYTES_MAX), ("grpc.use_local_subchannel_pool", 1))
 Told = grant_service_pb2.GetIdentityResponse
 
@@ -190,14 +192,19 @@ async def test_a_certificate_that_names_nobody_is_refused_with_what_is_wrong(sto
 
 
 async def test_a_stranger_is_refused_before_a_message_was_sent(store):
-    for uri, method in itertools.product((NOBODY, EDGE), (WHOLE, UPLOAD)):
+    served = ("StoreService", "SettingsService", *(one.service_name for one in RESOURCES))
+    methods = [path_of(method) for service in services() if service.name in served for method in service.methods]
+    assert len(methods) > len(RESOURCES)
+    for uri, cause in ((NOBODY, "certificate"), (EDGE, "missing")):
         async with store.connected(uri) as channel:
-            call = channel.stream_stream(method)()
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                async with asyncio.timeout(60):
-                    # Nothing is ever written to it: only its connection can be what is refused.
-                    await call.read()
-        assert from_rpc(refused.value, "store", "").reason is Reason.UNAUTHENTICATED, (uri, method)
+            for method in methods:
+                call = channel.stream_stream(method)()
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    async with asyncio.timeout(60):
+                        # Nothing is ever written to it: only its connection can be what is refused.
+                        await call.read()
+                failed = from_rpc(refused.value, "store", "")
+                assert (failed.reason, failed.metadata["cause"]) == (Reason.UNAUTHENTICATED, cause), method
 
 
 async def test_each_kind_of_call_is_taken_by_certificate(store):

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from msgspec import structs
 
 from oidc_provider import EC, RSA, Provider, published, serving
 from turnwright_core.errors import Reason, TurnwrightError
@@ -103,6 +104,47 @@ async def test_a_public_key_is_no_secret_and_no_algorithm_is_none(provider) -> N
     async with gate_for(provider) as gate:
         for token in (f"{signing}.{mac}", unsigned):
             assert refused(gate, token)[:2] == (Reason.UNAUTHENTICATED, "signature")
+
+
+SHAPES = {
+    "Keycloak": (
+        "/realms/corp",
+        IssuerSettings("corp", "", "turnwright", principal="preferred_username", groups="groups"),
+        [published(RSA, "enc", use="enc", alg="RSA-OAEP"), published(RSA, "kc", alg="RS256", x5t="Zk4u")],
+        {"kid": "kc"},
+        {
+            "aud": ["turnwright", "account"], "typ": "Bearer", "azp": "turnwright", "sid": "5d3c", "sub": "f81d4fae",
+            "scope": "openid profile", "realm_access": {"roles": ["offline_access"]}, "preferred_username": "alice",
+            "groups": ["shop", "platform/sre"], "jti": "onrtac:1",
+        },
+        ("corp/alice", {"corp/shop", "corp/platform/sre"}, "corp/onrtac:1"),
+    ),
+    "Entra ID": (
+        "/0b1d/v2.0",
+        IssuerSettings("corp", "", "6731de76-14a6", principal="oid", groups="groups"),
+        [published(RSA, "en", x5c="MIIC", issuer="https://login.example.com/{tenantid}/v2.0")],
+        {"kid": "en"},
+        {
+            "aud": "6731de76-14a6", "ver": "2.0", "tid": "0b1d", "oid": "690222be", "preferred_username": "a@corp.example",
+            "groups": ["9c5f"], "azpacr": "1", "uti": "AbCd", "jti": None,
+        },
+        ("corp/690222be", {"corp/9c5f"}, ""),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_tokens_of_the_shape_of_common_providers_are_read(provider, shape) -> None:
+    path, settings, keys, header, claims, expected = SHAPES[shape]
+    provider.url, provider.keys = provider.url + path, keys
+    issuers = Issuers([structs.replace(settings, url=provider.url)], FetchTimes(timeout_s=60.0))
+    await issuers.start()
+    try:
+        found = caller_of(CallerGate("executor", ["s3cret"], issuers=issuers), provider.token(**header, **claims))
+    finally:
+        await issuers.stop()
+    assert (found.name, found.groups, found.token) == expected
+    assert provider.asked == [f"{path}/.well-known/openid-configuration", f"{path}/keys"]
 
 
 async def test_a_key_that_is_new_is_fetched_and_the_caller_told_to_come_again(provider) -> None:
