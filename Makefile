@@ -14,7 +14,7 @@ RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist chart site format bench fuzz soak mutants oracle polyglot ui ui-check ui-test postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test dist chart site format bench eval fuzz soak mutants oracle polyglot ui ui-check ui-test postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -136,6 +136,10 @@ polyglot: $(VENV)/.installed-dev $(GEN)/.installed node_modules/.installed build
 ui-test: $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
 	@$(BIN)/python -m pytest -m browser tests/ui
+
+# Twenty small tasks with written replies: what each way to send a run to its model takes. OPTIONS="--html FILE" are those of `eval`.
+eval: $(VENV)/.installed-dev
+	@$(BIN)/python tests/evals/run.py $(OPTIONS)
 
 deploy: $(VENV)/.installed-dev
 	$(BIN)/hadolint deploy/Containerfile

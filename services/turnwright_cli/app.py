@@ -17,6 +17,7 @@ from turnwright_cli.options import (
     DATABASE,
     DEPLOYMENT,
     FILE,
+    FOLDER,
     LIMITS,
     PROJECT,
     PROMPT_EDITS,
@@ -37,6 +38,10 @@ _MODEL: Final = Option(
     help="Alias of a model, or vendor/model; an existing run keeps its own.",
     shell_complete=offering("completing:models"),
 )
+REPEATS_MAX: Final = 1_000
+"""How often `eval` does a task."""
+PARALLEL_MAX: Final = 64
+"""Tasks that `eval` does at a time."""
 _YOLO: Final = Option(["-y", "--yolo"], is_flag=True, help="Accept every proposal without asking.")
 
 app = make_app(
@@ -213,6 +218,29 @@ add_command(
     RUN,
 )
 
+add_command(
+    app,
+    "eval",
+    "evaluating:evaluate",
+    "Run each task of a file with each of its variants, and have a check decide: success, turns, tokens, money, cache "
+    "share. Exits with 1 if a check failed.",
+    Argument(["file"], metavar="FILE", type=FILE, help="Tasks and variants, in TOML: docs/evals.md."),
+    Option(["-m", "--model"], metavar="MODEL", help="Model of all variants [that of each]"),
+    Option(["--only"], metavar="NAME", multiple=True, help="Only this task or variant; repeatable."),
+    Option(
+        ["--repeat"],
+        metavar="N",
+        type=click.IntRange(1, REPEATS_MAX),
+        default=1,
+        help="How often each task is done [1]",
+    ),
+    Option(
+        ["--parallel"], metavar="K", type=click.IntRange(1, PARALLEL_MAX), default=1, help="How many run at a time [1]"
+    ),
+    Option(["--output"], metavar="DIR", type=FOLDER, help="Keep the copies of projects, and the runs, in this folder."),
+    Option(["--html"], metavar="FILE", type=FILE, help="Write the report as one page, too."),
+    common=WITHOUT_PROJECT,
+)
 add_command(
     app,
     "undo",

@@ -48,6 +48,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "turnwright explain": ("turnwright explain fix-login 3", "turnwright explain fix-login --next"),
     "turnwright replay": ("turnwright replay fix-login",),
+    "turnwright eval": (
+        "turnwright eval evals.toml",
+        "turnwright eval evals.toml --model sonnet --repeat 3 --html report.html",
+        "turnwright eval evals.toml --only off-by-one --output copies",
+    ),
     "turnwright undo": ("turnwright undo fix-login      the latest turn", "turnwright undo fix-login 3    turn 3"),
     "turnwright fork": ("turnwright fork fix-login --turn 3 --to other-way",),
     "turnwright rename": ("turnwright rename local-k7qm fix-login",),

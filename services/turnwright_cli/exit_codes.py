@@ -11,7 +11,7 @@ from turnwright_core.runs import STATUSES
 
 DONE: Final = 0
 DIFFERENT: Final = 1
-"""`policy backtest`: a decision or a verdict would differ. `replay`: a packet does."""
+"""`policy backtest`: a decision or a verdict would differ. `replay`: a packet does. `eval`: a check failed."""
 USAGE: Final = 2
 FAILED: Final = 5
 HUNG_UP: Final = 129

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 AT_LEAST_0: Final = click.IntRange(0, 2**32 - 1)
 AT_LEAST_0.name = "whole number"
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
+FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 
 
 def offering(work: str) -> Callable[[click.Context, click.Parameter, str], object]:

@@ -186,6 +186,11 @@ def show_list(
     return 0
 
 
+def row_line(values: Iterable[str]) -> str:
+    """The values as a row for a program."""
+    return "\t".join(shown_line(value.translate(_ESCAPED)) for value in values)
+
+
 def show_table(columns: Sequence[Column[T]], items: Sequence[T], *, empty: str = "", hint: str = "") -> None:
     """Print a row for each item below the column names.
 
@@ -193,7 +198,7 @@ def show_table(columns: Sequence[Column[T]], items: Sequence[T], *, empty: str =
     """
     if is_pipe() or not (out := console()).is_terminal:
         for line in ([one.name for one in columns], *([one.value(item) for one in columns] for item in items)):
-            write_line("\t".join(shown_line(value.translate(_ESCAPED)) for value in line))
+            write_line(row_line(line))
         if not items and empty:
             print(empty, file=sys.stderr)
     elif not items:

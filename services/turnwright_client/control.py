@@ -149,12 +149,13 @@ class ControlCalls:
         attributes: Mapping[str, str] | None = None,
         body: str = "",
         request_id: str = "",
+        timeout_s: float | None = None,
     ) -> entry_pb2.Entry:
-        """Run a command with a tool; its record has the result, also if it failed."""
+        """Run a command with a tool; its record has the result, also if it failed. None: the client's own timeout."""
         request = control_pb2.CallToolRequest(
             project=project, run=run, tool=tool, attributes=attributes, body=body, request_id=request_id
         )
-        return (await self._peer.call(self._stub.CallTool, request)).record
+        return (await self._peer.call(self._stub.CallTool, request, timeout_s)).record
 
     async def set_model(self, model: model_pb2.Model) -> model_pb2.Model:
         """Add a model, or replace the one with the same alias. What it leaves out, its vendor is asked."""
