@@ -512,6 +512,7 @@ add_command(
     "serve",
     "serving:serve",
     "Run all four services, or those named, until SIGINT or SIGTERM.",
+    Option(["--ui"], is_flag=True, help="Also do what `turnwright ui` does."),
     Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
     Option(
         ["--listen"],
@@ -525,6 +526,20 @@ add_command(
     ),
     DATABASE,
     common=(),
+)
+add_command(
+    app,
+    "ui",
+    "page:show_page",
+    "Print the address of the page that shows runs, with a token in it that ends in a day, and open it at a terminal.",
+    Option(
+        ["--principal"],
+        metavar="NAME",
+        default="",
+        help="Who looks at it, with the rights that they have [you, as an owner of the projects of this home]",
+    ),
+    Option(["--url"], metavar="URL", default="", help="Where HTTP is served [where the running services serve it]"),
+    common=(SERVER,),
 )
 
 _BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)

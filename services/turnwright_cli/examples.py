@@ -38,6 +38,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "turnwright runs abort": ("turnwright runs abort fix-login",),
     "turnwright runs remove": ("turnwright runs remove fix-login",),
+    "turnwright ui": ("turnwright ui", "turnwright ui --principal alice --url https://agents.example.com"),
     "turnwright runs export": (
         "turnwright runs export fix-login -o fix-login.json",
         "turnwright runs export fix-login --html -o fix-login.html",

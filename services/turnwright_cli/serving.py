@@ -67,7 +67,7 @@ def is_address(text: str) -> bool:
 
 
 async def serve(
-    call: Invocation, *, only: Sequence[str], listen: Sequence[str], db: str | None, **peers: str | None
+    call: Invocation, *, ui: bool, only: Sequence[str], listen: Sequence[str], db: str | None, **peers: str | None
 ) -> int:
     """Run the services until SIGINT or SIGTERM. Raises FailureError if one cannot start."""
     settings = call.settings
@@ -93,6 +93,10 @@ async def serve(
                 print(f"{name} serves at {address}", file=sys.stderr, flush=True)
             if stack.http:
                 print(f"HTTP is served at {stack.http}", file=sys.stderr, flush=True)
+            if ui:
+                from turnwright_cli.page import show_page
+
+                await show_page(call, principal="", url="")
             await asked
             if interrupts.is_terminated:
                 await stack.leave()

@@ -120,7 +120,7 @@ class Stack:
                     self._running = starting.pop_all()
                     return
                 if executor := self.addresses.get("executor"):
-                    record = StackRecord(executor, os.getpid(), self._plan.embedded)
+                    record = StackRecord(executor, os.getpid(), self._plan.embedded, self.http)
                     if not await another_serves(record, self.home, self._settings["executor"].tls):
                         record.write(self.home)
                         starting.callback(record.remove, self.home)

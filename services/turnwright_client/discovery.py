@@ -27,12 +27,13 @@ CHECK_S: Final = 1.0
 class StackRecord(Struct, frozen=True):
     """The discovery record of a serving process: the address of its executor, and its process id.
 
-    `embedded`: the stack belongs to one command and ends with it.
+    `embedded`: the stack belongs to one command and ends with it. `http`: where it serves HTTP; empty: nowhere.
     """
 
     executor: str
     pid: int
     embedded: bool = False
+    http: str = ""
 
     def write(self, home: Path) -> None:
         """Write the record atomically: readers see the old or the new record."""
@@ -58,7 +59,9 @@ def read_record(home: Path) -> StackRecord | None:
     """The record, whether or not its stack is alive; None if there is none, or an unreadable one."""
     try:
         found = json.loads(record_file(home).read_bytes())
-        return StackRecord(str(found["executor"]), int(found["pid"]), bool(found.get("embedded")))
+        return StackRecord(
+            str(found["executor"]), int(found["pid"]), bool(found.get("embedded")), str(found.get("http", ""))
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -9,6 +9,7 @@ from turnwright_core.limits import TEMPERATURE_DEFAULT
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
+from turnwright_ui import files as files_of_the_page
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 
@@ -226,7 +227,7 @@ class ExecutorSettings(PeerSettings):
     def http(self) -> HttpPort | None:
         """Where HTTP is served."""
         origins = tuple(filter(None, self.http_origins.split(",")))
-        return HttpPort(self.http_listen, origins) if self.http_listen else None
+        return HttpPort(self.http_listen, origins, files=files_of_the_page) if self.http_listen else None
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:

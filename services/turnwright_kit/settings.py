@@ -156,6 +156,17 @@ class HttpBounds(Struct, frozen=True):
     """Seconds after which a connection is lost whose client takes nothing of what is sent."""
 
 
+class StaticFile(Struct, frozen=True):
+    """A file that a port for HTTP serves to everybody."""
+
+    body: bytes
+    packed: bytes
+    """The body for callers that accept the encoding gzip."""
+    kind: str
+    """Its type, as `content-type` says it."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
 class HttpPort(Struct, frozen=True):
     """Where a service serves HTTP beside gRPC."""
 
@@ -163,6 +174,8 @@ class HttpPort(Struct, frozen=True):
     origins: tuple[str, ...] = ()
     """Of pages that may call it, besides those of the same address."""
     bounds: HttpBounds = HttpBounds()
+    files: Callable[[], Mapping[str, StaticFile]] = dict
+    """Files by their path, for strangers too: they are public."""
 
 
 class Settings:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files as resources
 from typing import Final
 
-from msgspec import Struct
+from turnwright_kit.settings import StaticFile
 
 POLICY: Final = (
     "default-src 'none'; script-src {script}; style-src {style}; connect-src {connect}; img-src data:; "
@@ -23,48 +23,32 @@ POLICY: Final = (
 """The content security policy. No markup is made of texts either: the browser refuses all ways to do so."""
 
 HEADERS: Final = (
-    ("cache-control", "no-cache"),
     (
-        "content-security-policy",
-        POLICY.format(script="'self'", style="'self'", connect="'self'") + "; frame-ancestors 'none'",
+        b"content-security-policy",
+        (POLICY.format(script="'self'", style="'self'", connect="'self'") + "; frame-ancestors 'none'").encode(),
     ),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
-    ("referrer-policy", "no-referrer"),
-    ("vary", "accept-encoding"),
-    ("x-content-type-options", "nosniff"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
 )
-"""Headers of each file, beside its type, its tag and its encoding."""
+"""Headers of each file, beside those that every answer has."""
 
-_TYPES: Final = {
+_KINDS: Final = {
     "index.html": "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
 }
 
 
-class StaticFile(Struct, frozen=True):
-    """A file of the page."""
-
-    body: bytes
-    packed: bytes
-    """The body for callers that accept the encoding gzip."""
-    headers: tuple[tuple[str, str], ...]
-    tag: str
-    """The value of `etag`: equal tags mean equal files."""
-
-
 @functools.cache
 def files() -> Mapping[str, StaticFile]:
     """The files by the path at which they are served; the page itself is at `/`."""
-    return {"/" if name == "index.html" else f"/{name}": _file(name) for name in _TYPES}
+    return {"/" if name == "index.html" else f"/{name}": _file(name) for name in _KINDS}
 
 
 def _file(name: str) -> StaticFile:
     body = text_of(name).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = (("content-type", _TYPES[name]), ("etag", tag), *HEADERS)
-    return StaticFile(body, gzip.compress(body, mtime=0), headers, tag)
+    return StaticFile(body, gzip.compress(body, mtime=0), _KINDS[name], HEADERS)
 
 
 def text_of(name: str) -> str:

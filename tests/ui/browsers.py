@@ -1,4 +1,4 @@
-"""The page in chromium: a stack with two teams behind an edge, and one browser for all tests of a file."""
+"""The page in chromium: a stack that serves it, and one browser for all tests of a file."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from turnwright.types.v1 import model_pb2
 
-from edges import WAIT_S, Edge, edge
-from services import SECRET, Services, running, token_for
-from turnwright_client import Client
-from turnwright_kit.certificates import Tls
-from turnwright_ui import files
+from services import Services, running, token_for
 
 CHROMIUM = shutil.which("chromium")
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
+WAIT_S = 60
 NODES_MAX = 3000
 """So many elements a page may have, however much there is to show."""
 
@@ -29,26 +25,16 @@ NODES_MAX = 3000
 @dataclass
 class Stack:
     services: Services
-    at: Edge
     browser: Any
 
     @property
     def url(self) -> str:
-        return f"https://{self.at.address}"
+        return self.services.servers["executor"].http.url
 
     async def context(self, **settings: Any) -> Any:
-        """A browser that was never used, to which the files of the page are served as they are to be served."""
-        made = await self.browser.new_context(
-            ignore_https_errors=True, viewport={"width": 1400, "height": 900}, **settings
-        )
+        """A browser that was never used."""
+        made = await self.browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
         made.set_default_timeout(WAIT_S * 1000)
-
-        async def serve(route: Any) -> None:
-            file = files()[urlsplit(route.request.url).path]
-            await route.fulfill(body=file.body, headers=dict(file.headers))
-
-        for path in files():
-            await made.route(self.url + path, serve)
         return made
 
     @contextlib.asynccontextmanager
@@ -70,7 +56,7 @@ class Stack:
 async def chromium() -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright
 
-    arguments = ["--no-sandbox", "--disable-features=LocalNetworkAccessChecks"]
+    arguments = ["--no-sandbox"]
     async with (
         async_playwright() as started,
         await started.chromium.launch(executable_path=CHROMIUM, args=arguments) as browser,
@@ -80,15 +66,9 @@ async def chromium() -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def stack(root: Path) -> AsyncIterator[Stack]:
-    async with (
-        running(root, client_roots=str(root)) as services,
-        edge(services, client_roots=str(root)) as at,
-        Client.connect(at.address, SECRET, WAIT_S, tls=Tls(authorities=at.authority.file)) as client,
-        chromium() as browser,
-    ):
-        services.client = client
-        await client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
-        yield Stack(services, at, browser)
+    async with running(root, http_listen="127.0.0.1:0", client_roots=str(root)) as services, chromium() as browser:
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
+        yield Stack(services, browser)
 
 
 async def nodes(page: Any) -> int:

@@ -59,6 +59,7 @@ class Door(ConnectASGIApplication[GuardedServer]):
         self.admission = Admission(guarded)
         self.bounds, self._origins = port.bounds, frozenset(port.origins)
         self._is_loopback = is_loopback(port.address)
+        self._files = port.files
         super().__init__(
             service=guarded,
             endpoints=lambda _: self._endpoints_of,
@@ -114,6 +115,11 @@ class Door(ConnectASGIApplication[GuardedServer]):
         path, verb = scope["path"], scope["method"]
         if path == DOCUMENT and verb in ("GET", "HEAD"):
             return await exchange.answer(200, (files("turnwright") / "openapi.json").read_bytes())
+        if verb in ("GET", "HEAD") and (file := self._files().get(path)):
+            is_packed = b"gzip" in exchange.headers.get(b"accept-encoding", b"")
+            encoded = [(b"content-encoding", b"gzip")] if is_packed else []
+            body = file.packed if is_packed else file.body
+            return await exchange.answer(200, body, file.kind, [*file.headers, (b"vary", b"accept-encoding"), *encoded])
         if not (endpoint := self._endpoints_of.get(path)):
             message = f"There is no method at {path[:200]!r}: {DOCUMENT} lists them."
             return await exchange.refuse(404, "unimplemented", message)

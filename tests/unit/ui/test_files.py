@@ -27,15 +27,13 @@ def test_the_page_loads_little_and_nothing_of_others():
 
 def test_browsers_are_told_to_run_nothing_else():
     for path, file in files().items():
-        headers = dict(file.headers)
+        headers = {name.decode(): value.decode() for name, value in file.headers}
         policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
         assert policy["default-src"] == "'none'", path
         assert policy["script-src"] == policy["connect-src"] == policy["style-src"] == "'self'"
         assert policy["trusted-types"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
         assert "unsafe" not in headers["content-security-policy"]
-        assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
-        assert file.tag == headers["etag"]
 
 
 def test_a_page_of_a_run_holds_its_script_and_its_data_and_allows_nothing_more():
