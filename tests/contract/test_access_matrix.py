@@ -4,6 +4,7 @@ What is expected follows from the table of `architecture/test_access.py` and fro
 the guard reads. A new rpc without a line in the table fails, as does one whose handler admits whom the table does not.
 Requests name a project, or none, and besides that nothing that could be done: who is admitted is told what is missing.
 No message of the contract has calls in it; where one names a second project, inside, that is tried at the end.
+The column of certificates has processes of its own: test_strange_certificates.py.
 Architecture 10; ADR 65, 66.
 """
 
