@@ -257,3 +257,62 @@ CONTRAST = """selector => {
   const text = light(getComputedStyle(document.querySelector(selector)).color);
   return (Math.max(back, text) + 0.05) / (Math.min(back, text) + 0.05);
 }"""
+
+
+async def test_a_chat_is_steered_queued_stopped_and_rewound(at):
+    run = "steered"
+    at.services.script(f"<ask_user>Which colour?</ask_user>{GO_ON}", "It is blue." + DONE)
+    await at.services.until(await at.services.act("Ask me.", run=run, yolo=False), 202)
+    async with at.page(f"run/{at.services.project}/{run}") as page:
+        await page.get_by_role("textbox", name="Answer").fill("blue")
+        await page.get_by_role("button", name="Answer").click()
+        await page.get_by_text("It is blue.").wait_for()
+        await page.get_by_role("heading", name=re.compile("completed")).wait_for()
+        at.services.script("And more." + DONE)
+        await page.get_by_role("textbox", name="Message").fill("Go on.")
+        await page.get_by_role("textbox", name="Message").press("Control+Enter")
+        await page.get_by_text("And more.").wait_for()
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.goto(f"{at.url}/#/run/{at.services.project}/{run}/turn/1")
+        await page.get_by_role("button", name="Rewind to here").click()
+        await page.locator(".of-turns").get_by_text("blue").first.wait_for(state="detached")
+    shown = [entry.path async for entry in at.services.client.list_entries(at.services.project, run)]
+    assert "assistant://1" in shown
+    assert "assistant://2" not in shown
+
+
+async def test_a_busy_run_has_a_queue_and_can_be_stopped(at):
+    (at.services.files / "kept.txt").write_text("one\n")
+    at.services.script(f"<sh>touch ran</sh>{GO_ON}", DONE)
+    queued = await at.services.act("Wait for me.", run="busy", yolo=False)
+    await at.services.until(queued, 202)
+    async with at.page(f"run/{at.services.project}/busy") as page:
+        message = page.get_by_role("textbox", name="Message")
+        for text in ("Then this.", "Then that."):
+            await message.fill(text)
+            await page.get_by_role("button", name="Send").click()
+            await page.get_by_role("list", name="Queue").get_by_text(text).wait_for()
+        await page.get_by_role("button", name="Cancel message 1").click()
+        await page.get_by_role("list", name="Queue").get_by_text("Then this.").wait_for(state="detached")
+        waiting = await at.services.client.list_commands(at.services.project, "busy")
+        assert [command.preview for command in waiting] == ["Then that."]
+        await page.get_by_role("button", name="Cancel message 1").click()
+        await page.get_by_role("list", name="Queue").wait_for(state="detached")
+        await page.get_by_role("textbox", name="Comment for the model").fill("Not this.")
+        await page.get_by_role("button", name="Reject").click()
+        await page.get_by_text("rejected by ann").wait_for()
+        await page.get_by_text("Not this.").first.wait_for()
+        await at.services.until(queued)
+    assert not (at.services.files / "ran").exists()
+
+
+async def test_effects_of_a_kind_are_accepted_for_the_rest_of_the_run(at):
+    at.services.script(f"<sh>echo first</sh>{GO_ON}", f"<sh>echo first</sh>{GO_ON}", DONE)
+    queued = await at.services.act("Twice.", run="kinds", yolo=False)
+    await at.services.until(queued, 202)
+    async with at.page(f"run/{at.services.project}/kinds") as page:
+        await page.get_by_role("checkbox", name=re.compile("Accept later ones of this kind")).check()
+        await page.get_by_role("button", name="Accept", exact=True).click()
+        assert (await at.services.until(queued)).status == 200
+        await page.get_by_role("link", name="Rules").click()
+        await page.get_by_role("row", name=re.compile("echo first")).wait_for()
