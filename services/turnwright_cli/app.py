@@ -369,8 +369,10 @@ add_command(schedules, "remove", "steering:remove_schedule", "Remove a schedule;
 
 _METRIC: Final = Argument(
     ["metric"], metavar="METRIC",
-    type=click.Choice(["tokens-day", "tokens-month", "cost-day", "cost-month", "commands-minute", "runs"]),
-    help="What it limits: tokens-day, tokens-month, cost-day, cost-month, commands-minute or runs (at once).",
+    type=click.Choice([
+        "tokens-day", "tokens-month", "cost-day", "cost-month", "commands-minute", "runs", "calls", "unsent-bytes",
+    ]),
+    help="tokens-day, tokens-month, cost-day, cost-month, commands-minute; at once: runs, calls, unsent-bytes.",
 )  # fmt: skip
 _SUBJECT: Final = Option(
     ["--of", "subject"], metavar="SUBJECT", default="",

@@ -16,9 +16,11 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_kit.identity.policy import CallerQuota
 
 CALLERS_PER_CONNECTION: Final = 4
 """Callers that can reach their limits on one connection: an edge passes many callers on."""
@@ -38,6 +40,19 @@ class CallerLimits(Struct, frozen=True):
     """Answers that it has not read yet, in bytes."""
     presumed_s: float = 2.0
     """Seconds for which a call counts as a largest answer before it has one."""
+    is_quota: bool = False
+    """Whether a quota of the caller says so."""
+
+    def times(self, number: int) -> CallerLimits:
+        """Those of so many callers together."""
+        return replace(
+            self, calls=self.calls * number, streams=self.streams * number, unsent_bytes=self.unsent_bytes * number
+        )
+
+    def raised_by(self, setting: str, metric: str) -> str:
+        """How a limit is raised."""
+        how = f"it with `turnwright quota set {metric}`" if self.is_quota else f"TURNWRIGHT_CALLER_{setting}_MAX"
+        return f"The operator can raise {how}."
 
 
 class _Account(Struct):
@@ -62,26 +77,40 @@ class _Account(Struct):
 class CallerLedger:
     """The accounts of one server."""
 
-    def __init__(self, limits: CallerLimits) -> None:
-        self._limits = limits
+    def __init__(
+        self, limits: CallerLimits, quota_of: Callable[[str], CallerQuota | None] = lambda _principal: None
+    ) -> None:
+        """`quota_of` says what a principal may have in the place of these limits."""
+        self._limits, self._quota_of = limits, quota_of
+        self._of_connection = limits.times(CALLERS_PER_CONNECTION)
         self._accounts: dict[tuple[str, str], _Account] = {}
 
     def check(self, principal: str, *, is_stream: bool) -> None:
         """Refuse a call of a caller that has too much under way, before its message is read. Raises QUEUE_FULL."""
-        account = self._accounts.get(("caller", principal)) or _Account()
-        self._check(account, 1, is_stream=is_stream)
-        if not account.at_work and not _has_room(account, self._limits.unsent_bytes):
-            raise unread_error(self._limits.unsent_bytes)
+        account, limits = self._accounts.get(("caller", principal)) or _Account(), self._limits_of(principal)
+        _check(account, limits, is_stream=is_stream)
+        if not account.at_work and not _has_room(account, limits):
+            raise unread_error(limits)
+
+    def _limits_of(self, principal: str) -> CallerLimits:
+        quota, limits = self._quota_of(principal), self._limits
+        if quota is None:
+            return limits
+        calls = limits.calls if quota.calls is None else quota.calls
+        unsent_bytes = limits.unsent_bytes if quota.unsent_bytes is None else quota.unsent_bytes
+        return replace(limits, calls=calls, unsent_bytes=unsent_bytes, is_quota=True)
 
     async def begin(self, principal: str, peer: str, *, is_stream: bool) -> CountedCall:
         """Count a call, once there is room for its answer; an empty principal is a stranger's, known by the connection.
 
         Raises QUEUE_FULL if there are too many already, or if the answers in the way are not being read.
         """
-        keys = {("connection", peer): CALLERS_PER_CONNECTION, **({("caller", principal): 1} if principal else {})}
-        for key, share in keys.items():
-            self._check(self._accounts.get(key) or _Account(), share, is_stream=is_stream)
-        accounts = [(self._accounts.setdefault(key, _Account()), share) for key, share in keys.items()]
+        keys = {("connection", peer): self._of_connection}
+        if principal:
+            keys["caller", principal] = self._limits_of(principal)
+        for key, limits in keys.items():
+            _check(self._accounts.get(key) or _Account(), limits, is_stream=is_stream)
+        accounts = [(self._accounts.setdefault(key, _Account()), limits) for key, limits in keys.items()]
         for account, _ in accounts:
             account.streams += is_stream
             account.calls += not is_stream
@@ -93,7 +122,7 @@ class CallerLedger:
                 if not account.streams + account.calls:
                     self._accounts.pop(key, None)
 
-        call = CountedCall(accounts, self._limits, end)
+        call = CountedCall(accounts, self._limits.presumed_s, end)
         try:
             await call.begin()
         except BaseException:
@@ -101,18 +130,19 @@ class CallerLedger:
             raise
         return call
 
-    def _check(self, account: _Account, share: int, *, is_stream: bool) -> None:
-        limits = self._limits
-        under_way, limit = (account.streams, limits.streams) if is_stream else (account.calls, limits.calls)
-        if under_way >= limit * share:
-            what, setting = ("streams", "STREAMS") if is_stream else ("calls", "CALLS")
-            raise fault(
-                Reason.QUEUE_FULL,
-                f"This caller has {under_way} {what} under way, the most that this service takes: wait until some have "
-                f"ended, then retry. The operator can raise TURNWRIGHT_CALLER_{setting}_MAX.",
-                queue=what,
-                limit=limit * share,
-            )
+
+def _check(account: _Account, limits: CallerLimits, *, is_stream: bool) -> None:
+    under_way, limit = (account.streams, limits.streams) if is_stream else (account.calls, limits.calls)
+    if under_way >= limit:
+        what = "streams" if is_stream else "calls"
+        how = replace(limits, is_quota=limits.is_quota and not is_stream).raised_by(what.upper(), what)
+        raise fault(
+            Reason.QUEUE_FULL,
+            f"This caller has {under_way} {what} under way, the most that this service takes: wait until some have "
+            f"ended, then retry. {how}",
+            queue=what,
+            limit=limit,
+        )
 
 
 class CountedCall:
@@ -122,10 +152,12 @@ class CountedCall:
     something else, and counts as nothing meanwhile.
     """
 
-    __slots__ = ("_accounts", "_end", "_has_answer", "_held", "_limits", "_timer")
+    __slots__ = ("_accounts", "_end", "_has_answer", "_held", "_presumed_s", "_timer")
 
-    def __init__(self, accounts: list[tuple[_Account, int]], limits: CallerLimits, end: Callable[[], None]) -> None:
-        self._accounts, self._limits, self._end = accounts, limits, end
+    def __init__(
+        self, accounts: list[tuple[_Account, CallerLimits]], presumed_s: float, end: Callable[[], None]
+    ) -> None:
+        self._accounts, self._presumed_s, self._end = accounts, presumed_s, end
         self._held, self._has_answer = 0, False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -133,20 +165,19 @@ class CountedCall:
         """Wait for room. Raises QUEUE_FULL if there is none, and no call at work that may make some."""
         loop = asyncio.get_running_loop()
         while full := self._full():
-            account, limit = full
+            account, limits = full
             if not account.at_work:
-                raise unread_error(limit)
+                raise unread_error(limits)
             woken = loop.create_future()
             account.waiting.append(woken)
             await woken
         for account, _ in self._accounts:
             account.at_work += 1
         self._count(STOCK_MESSAGE_BYTES_MAX)
-        self._timer = loop.call_later(self._limits.presumed_s, self._presume_no_more)
+        self._timer = loop.call_later(self._presumed_s, self._presume_no_more)
 
-    def _full(self) -> tuple[_Account, int] | None:
-        limits = ((account, self._limits.unsent_bytes * share) for account, share in self._accounts)
-        return next((one for one in limits if not _has_room(*one)), None)
+    def _full(self) -> tuple[_Account, CallerLimits] | None:
+        return next((one for one in self._accounts if not _has_room(*one)), None)
 
     def hold(self, size: int, *, is_last: bool = True) -> None:
         """Count the bytes of an answer that is sent now. Raises QUEUE_FULL if there is no room for them.
@@ -154,10 +185,9 @@ class CountedCall:
         The first message of a stream (`is_last`: no) counts as a largest one: more has been read behind it.
         """
         presumed = self._held
-        for account, share in self._accounts:
-            limit = self._limits.unsent_bytes * share
-            if size > SMALL_BYTES and account.unsent_bytes - presumed + size > limit:
-                raise unread_error(limit)
+        for account, limits in self._accounts:
+            if size > SMALL_BYTES and account.unsent_bytes - presumed + size > limits.unsent_bytes:
+                raise unread_error(limits)
         self._has_answer = True
         self._count((size if is_last else max(size, presumed)) - presumed)
 
@@ -187,15 +217,16 @@ class CountedCall:
                 account.wake()
 
 
-def _has_room(account: _Account, limit: int) -> bool:
-    return account.unsent_bytes + STOCK_MESSAGE_BYTES_MAX <= limit
+def _has_room(account: _Account, limits: CallerLimits) -> bool:
+    return account.unsent_bytes + STOCK_MESSAGE_BYTES_MAX <= limits.unsent_bytes
 
 
-def unread_error(limit: int) -> TurnwrightError:
+def unread_error(limits: CallerLimits) -> TurnwrightError:
     return fault(
         Reason.QUEUE_FULL,
-        f"Answers to this caller wait to be read, and with this one they would be more than {limit} bytes: read or "
-        "cancel the calls that are open, then retry. The operator can raise TURNWRIGHT_CALLER_UNSENT_BYTES_MAX.",
+        f"Answers to this caller wait to be read, and with this one they would be more than {limits.unsent_bytes} "
+        "bytes: read or cancel the calls that are open, then retry. "
+        f"{limits.raised_by('UNSENT_BYTES', 'unsent-bytes')}",
         queue="unsent_bytes",
-        limit=limit,
+        limit=limits.unsent_bytes,
     )

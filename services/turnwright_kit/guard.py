@@ -135,7 +135,7 @@ class GuardedServer:
         """
         self._policy = policy or Policy(lambda: time.time_ns() // 1_000_000)
         self._codecs = codecs or dict
-        self._ledger = CallerLedger(limits or CallerLimits())
+        self._ledger = CallerLedger(limits or CallerLimits(), self._policy.quota_of)
         self._server = server
         self._local = local
         self._gate = gate

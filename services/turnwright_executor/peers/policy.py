@@ -14,7 +14,7 @@ from turnwright_values.types import Grant
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.codec import codec
 from turnwright_executor.watching.hub import FEED_BACKOFF
-from turnwright_kit.identity.policy import RENEWED_S_MAX, Policy, PolicySnapshot
+from turnwright_kit.identity.policy import RENEWED_S_MAX, CallerQuota, Policy, PolicySnapshot
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
@@ -57,11 +57,18 @@ async def _snapshots(parts: AsyncIterable[pb.WatchPolicyResponse]) -> AsyncGener
     """The policies of a watch; None for each heartbeat."""
     grants: list[Grant] = []
     revoked: list[str] = []
+    quotas: list[CallerQuota] = []
     async for part in parts:
         if not part.version:
             yield None
         grants += map(_grant_from_pb, part.grants)
         revoked += part.revoked_token_ids
+        quotas += map(_quota_from_pb, part.caller_quotas)
         if part.last:
-            yield PolicySnapshot(part.version, grants, frozenset(revoked))
-            grants, revoked = [], []
+            yield PolicySnapshot(part.version, grants, frozenset(revoked), quotas)
+            grants, revoked, quotas = [], [], []
+
+
+def _quota_from_pb(quota: pb.CallerQuota) -> CallerQuota:
+    given = {name: getattr(quota, name) for name in ("calls", "unsent_bytes") if quota.HasField(name)}
+    return CallerQuota(quota.principal, **given)

@@ -84,12 +84,21 @@ _OF_OPERATORS: Final = bits_of((Right.READ, Right.ADMIN))
 """In the deployment: to change what all share, and to see who may."""
 
 
+class CallerQuota(Struct, frozen=True):
+    """What one principal may have under way at a process; None: as the settings of its service say."""
+
+    principal: str
+    calls: int | None = None
+    unsent_bytes: int | None = None
+
+
 class PolicySnapshot(Struct, frozen=True):
     """The policy at one moment."""
 
     version: int
     grants: Sequence[Grant] = ()
     revoked_token_ids: frozenset[str] = frozenset()
+    caller_quotas: Sequence[CallerQuota] = ()
 
 
 class _Rights(Struct, frozen=True):
@@ -116,6 +125,7 @@ class Policy:
         self._now = PolicySnapshot(0)
         self._granted: dict[str, list[Grant]] = {}
         self._known: dict[Hashable, _Rights] = {}
+        self._quotas: dict[str, CallerQuota] = {}
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
         self.looks: set[Callable[[], None]] = set()
         """What is called at each change. It raises nothing."""
@@ -137,6 +147,7 @@ class Policy:
         for grant in snapshot.grants:
             granted.setdefault(grant.subject, []).append(grant)
         self._now, self._granted, self._known = snapshot, granted, {}
+        self._quotas = {quota.principal: quota for quota in snapshot.caller_quotas}
         for changed in self._waiting:
             changed.set()
         for look in tuple(self.looks):
@@ -201,6 +212,10 @@ class Policy:
             if grant.project == project and _ROLE_BITS.get(grant.role, 0) & ~bits_of(grant.without) & bit_of(right)
         ]
         return 0 if 0 in ends else max(ends, default=0)
+
+    def quota_of(self, principal: str) -> CallerQuota | None:
+        """What a principal may have under way; None: as the settings say."""
+        return self._quotas.get(principal)
 
     def has(self, caller: Caller, right: Right, project: str) -> bool:
         return bool(self.rights_in(caller, project) & bit_of(right))

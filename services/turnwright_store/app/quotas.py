@@ -23,12 +23,14 @@ from turnwright_values.types import TurnResult
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.askers import asker_of
 from turnwright_store.domain.locks import QUOTAS_LOCK
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import quotas as rows
+from turnwright_store.sql.grants import OF_CALLERS, bump_policy
 from turnwright_store.sql.quotas import QuotaRow
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunHead, RunRow
@@ -64,6 +66,8 @@ _METRICS: Final[Mapping[int, _Metric]] = {
     pb.QUOTA_METRIC_COST_MONTH: _Metric("dollars", MICROS, "month"),
     pb.QUOTA_METRIC_COMMANDS_MINUTE: _Metric("commands", 1, "minute"),
     pb.QUOTA_METRIC_RUNS: _Metric("runs", 1, ""),
+    pb.QUOTA_METRIC_CALLS: _Metric("calls", 1, ""),
+    pb.QUOTA_METRIC_UNSENT_BYTES: _Metric("bytes", 1, ""),
 }
 _OF_MODELS: Final = [number for number, metric in _METRICS.items() if metric.period in ("day", "month")]
 
@@ -218,6 +222,10 @@ def set_quota(tx: Transaction, caller: Caller, project: str, wanted: pb.Quota) -
             "A quota is of `user:NAME` or `group:NAME`, in the deployment also of `project:NAME`, or of all together "
             "(empty).",
         )
+    if wanted.metric in OF_CALLERS and (project or not wanted.subject.startswith("user:")):
+        raise invalid("quota.subject", "A quota of calls or bytes is of `user:NAME`, in the deployment.")
+    if wanted.metric == pb.QUOTA_METRIC_UNSENT_BYTES and wanted.limit < STOCK_MESSAGE_BYTES_MAX:
+        raise invalid("quota.limit", f"limit must be at least {STOCK_MESSAGE_BYTES_MAX}, which one answer may have.")
     # Not `<`: what is no number compares as false.
     if not 0 <= wanted.limit <= LIMIT_MAX:
         raise invalid("quota.limit", f"limit must be 0 to {LIMIT_MAX}; it is {wanted.limit}.")
@@ -227,6 +235,8 @@ def set_quota(tx: Transaction, caller: Caller, project: str, wanted: pb.Quota) -
     )
     if before is None:
         check_count("quotas", rows.count_quotas(tx.connection, project_id), QUOTAS_MAX)
+    if wanted.metric in OF_CALLERS:
+        bump_policy(tx)
     tx.detail.update(_names_of(wanted.subject, wanted.metric), after=wanted.limit)
     if before:
         tx.detail["before"] = before.most / metric.unit
@@ -247,6 +257,8 @@ def delete_quota(tx: Transaction, project: str, subject: str, number: int) -> No
             path=subject,
         )
     rows.drop_quota(tx.connection, found.id)
+    if number in OF_CALLERS:
+        bump_policy(tx)
     tx.detail.update(_names_of(subject, number), before=found.most / metric.unit)
 
 
@@ -262,7 +274,8 @@ def _words_of(metric: _Metric) -> str:
 def _checked(number: int) -> _Metric:
     if (metric := _METRICS.get(number)) is None:
         raise invalid(
-            "metric", "A quota limits tokens or cost, of a day or a month, commands of a minute, or runs: say which."
+            "metric",
+            "A quota limits tokens, cost, commands, runs, calls or bytes: say which.",
         )
     return metric
 
@@ -280,7 +293,7 @@ def list_quotas(connection: Connection, project: str, now_ms: int) -> list[pb.Qu
 
 def _shown(connection: Connection, row: QuotaRow, project: str, now_ms: int) -> pb.Quota:
     metric = _METRICS[row.metric]
-    if not metric.period:
+    if row.metric == pb.QUOTA_METRIC_RUNS:
         row = replace(row, used=_at_work(connection, row))
     begin_ms, end_ms = _period(metric, now_ms) if metric.period else (0, 0)
     shown = pb.Quota(

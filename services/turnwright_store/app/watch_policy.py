@@ -11,7 +11,7 @@ from turnwright_values.types import Grant
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.errors import TurnwrightError
-from turnwright_kit.identity.policy import Policy
+from turnwright_kit.identity.policy import CallerQuota, Policy
 from turnwright_kit.logs import get_logger
 from turnwright_store.ports import Database, Subscription
 from turnwright_store.sql.grants import policy_scope, read_policy, read_policy_version
@@ -28,6 +28,7 @@ class PolicyPart(Struct, frozen=True):
     version: int = 0
     grants: Sequence[Grant] = ()
     revoked_token_ids: Sequence[str] = ()
+    caller_quotas: Sequence[CallerQuota] = ()
     is_last: bool = False
 
 
@@ -59,6 +60,8 @@ class PolicyWatch(Struct):
             yield PolicyPart(now.version, grants)
         for revoked in split_by_weight(sorted(now.revoked_token_ids), len):
             yield PolicyPart(now.version, revoked_token_ids=revoked)
+        for quotas in split_by_weight(now.caller_quotas, lambda quota: len(quota.principal) + 32):
+            yield PolicyPart(now.version, caller_quotas=quotas)
         yield PolicyPart(now.version, is_last=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
 from turnwright.store.v1 import policy_pb2 as pb
 from turnwright.types.v1 import grant_pb2
 from turnwright_values.types import Grant
@@ -21,6 +22,7 @@ class PolicyRpcs(Calls):
             version=part.version,
             grants=map(_grant_to_pb, part.grants),
             revoked_token_ids=part.revoked_token_ids,
+            caller_quotas=[pb.CallerQuota(**asdict(quota)) for quota in part.caller_quotas],
             last=part.is_last,
         )
         if not part.version:

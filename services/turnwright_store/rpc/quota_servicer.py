@@ -8,14 +8,15 @@ from turnwright.quotas.v1 import quota_service_pb2_grpc
 
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import quotas
-from turnwright_store.domain.locks import QUOTAS_LOCK
+from turnwright_store.domain.locks import POLICY_LOCK, QUOTAS_LOCK
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, mutation, query
 from turnwright_store.sql.leases import read_now
 
 
 def _locks(_request: object) -> set[str]:
-    return {QUOTAS_LOCK}
+    # What a caller may have under way is told with the policy.
+    return {QUOTAS_LOCK, POLICY_LOCK}
 
 
 class QuotaServicer(Calls, quota_service_pb2_grpc.QuotaServiceServicer):

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, literal_column, or_, select, update
+from turnwright.quotas.v1.quota_service_pb2 import QUOTA_METRIC_CALLS, QUOTA_METRIC_UNSENT_BYTES
 from turnwright_values.types import Grant, GrantRole, Right, Token
 
-from turnwright_kit.identity.policy import PolicySnapshot
+from turnwright_kit.identity.policy import CallerQuota, PolicySnapshot
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.scopes import bump_scope, find_scope
-from turnwright_store.sql.tables import grants, projects, scopes, tokens
+from turnwright_store.sql.tables import grants, projects, quotas, scopes, tokens
 
 POLICY: Final = "policy"
 """Key of the scope that each change of the policy bumps."""
@@ -73,6 +74,14 @@ _EXPIRED: Final = delete(tokens).where(tokens.c.expire_ms < bindparam("before_ms
 _VERSION: Final = select(scopes.c.revision).where(scopes.c.key == literal_column(f"'{POLICY}'"))
 
 
+OF_CALLERS: Final = {QUOTA_METRIC_CALLS: "calls", QUOTA_METRIC_UNSENT_BYTES: "unsent_bytes"}
+"""The metrics of what single principals may have under way."""
+
+_OF_CALLERS: Final = select(quotas.c.subject, quotas.c.metric, quotas.c.most).where(
+    quotas.c.metric.in_([literal_column(str(int(metric))) for metric in OF_CALLERS])
+)
+
+
 # The policy -----------------------------------------------------------------------------------------------------------
 
 
@@ -93,7 +102,14 @@ def read_policy(connection: Connection) -> PolicySnapshot:
     """The policy as it is."""
     version = read_policy_version(connection)
     found = [_grant(row) for row in connection.execute(_ALL)]
-    return PolicySnapshot(version, found, frozenset(connection.execute(_REVOKED).scalars()))
+    return PolicySnapshot(version, found, frozenset(connection.execute(_REVOKED).scalars()), _caller_quotas(connection))
+
+
+def _caller_quotas(connection: Connection) -> list[CallerQuota]:
+    found: dict[str, dict[str, int]] = {}
+    for subject, metric, most in connection.execute(_OF_CALLERS):
+        found.setdefault(subject.removeprefix("user:"), {})[OF_CALLERS[metric]] = most
+    return [CallerQuota(principal, **limits) for principal, limits in found.items()]
 
 
 # Grants ---------------------------------------------------------------------------------------------------------------

@@ -44,6 +44,13 @@ class _QuotaMetricEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuotaMetr
     """Runs at once: those with a loop that has not ended, also one that waits. A task for another one is refused, with
     RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
     """
+    QUOTA_METRIC_CALLS: _QuotaMetric.ValueType  # 7
+    """Calls with one answer that a principal has under way at one process of a service, in the place of its setting
+    TURNWRIGHT_CALLER_CALLS_MAX. Only of `user:NAME` in the deployment. One beyond it fails with RESOURCE_EXHAUSTED, reason
+    QUEUE_FULL. What is used is not known.
+    """
+    QUOTA_METRIC_UNSENT_BYTES: _QuotaMetric.ValueType  # 8
+    """The same for the bytes of answers that it has not read yet, in the place of TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304."""
 
 class QuotaMetric(_QuotaMetric, metaclass=_QuotaMetricEnumTypeWrapper):
     """What a quota limits."""
@@ -66,6 +73,13 @@ QUOTA_METRIC_RUNS: QuotaMetric.ValueType  # 6
 """Runs at once: those with a loop that has not ended, also one that waits. A task for another one is refused, with
 RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
 """
+QUOTA_METRIC_CALLS: QuotaMetric.ValueType  # 7
+"""Calls with one answer that a principal has under way at one process of a service, in the place of its setting
+TURNWRIGHT_CALLER_CALLS_MAX. Only of `user:NAME` in the deployment. One beyond it fails with RESOURCE_EXHAUSTED, reason
+QUEUE_FULL. What is used is not known.
+"""
+QUOTA_METRIC_UNSENT_BYTES: QuotaMetric.ValueType  # 8
+"""The same for the bytes of answers that it has not read yet, in the place of TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304."""
 Global___QuotaMetric: _TypeAlias = QuotaMetric  # noqa: Y015
 
 @_typing.final
@@ -92,16 +106,16 @@ class Quota(_message.Message):
     metric: Global___QuotaMetric.ValueType
     """What it limits."""
     limit: _builtins.float
-    """The limit, in tokens, US dollars, commands or runs, at least 0 and at most 10^12."""
+    """The limit, in tokens, US dollars, commands, runs, calls or bytes, at least 0 and at most 10^12."""
     used: _builtins.float
-    """What was used in this period; of runs, how many are at work now. Output only."""
+    """What was used in this period; of runs, how many are at work now; of calls and bytes, 0. Output only."""
     reserved: _builtins.float
     """What is reserved for calls under way. Output only."""
     set_by: _builtins.str
     """Who has set it. Output only."""
     @_builtins.property
     def renew_time(self) -> _timestamp_pb2.Timestamp:
-        """When the next period begins, and nothing is used yet. Absent for runs: each one that ends makes room. Output only."""
+        """When the next period begins, and nothing is used yet. Absent for runs, calls and bytes: each one that ends makes room. Output only."""
 
     def __init__(
         self,

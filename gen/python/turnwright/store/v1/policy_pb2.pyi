@@ -54,6 +54,7 @@ class WatchPolicyResponse(_message.Message):
     GRANTS_FIELD_NUMBER: _builtins.int
     REVOKED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    CALLER_QUOTAS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Its version. It only grows."""
@@ -68,6 +69,10 @@ class WatchPolicyResponse(_message.Message):
         """Ids of tokens that were revoked and have not expired."""
 
     @_builtins.property
+    def caller_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallerQuota]:
+        """What single principals may have under way, in the place of a service's settings."""
+
+    @_builtins.property
     def heartbeat(self) -> _heartbeat_pb2.Heartbeat:
         """Nothing has happened for 30 seconds. Its message has nothing else."""
 
@@ -78,14 +83,52 @@ class WatchPolicyResponse(_message.Message):
         grants: _abc.Iterable[_grant_pb2.Grant] | None = ...,
         revoked_token_ids: _abc.Iterable[_builtins.str] | None = ...,
         last: _builtins.bool = ...,
+        caller_quotas: _abc.Iterable[Global___CallerQuota] | None = ...,
         heartbeat: _heartbeat_pb2.Heartbeat | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat", "heartbeat", b"heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat", "grants", b"grants", "heartbeat", b"heartbeat", "last", b"last", "revoked_token_ids", b"revoked_token_ids", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat", "caller_quotas", b"caller_quotas", "grants", b"grants", "heartbeat", b"heartbeat", "last", b"last", "revoked_token_ids", b"revoked_token_ids", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heartbeat: _TypeAlias = _typing.Literal["heartbeat"]  # noqa: Y015
     _WhichOneofArgType__heartbeat: _TypeAlias = _typing.Literal["_heartbeat", b"_heartbeat"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat) -> _WhichOneofReturnType__heartbeat | None: ...
 
 Global___WatchPolicyResponse: _TypeAlias = WatchPolicyResponse  # noqa: Y015
+
+@_typing.final
+class CallerQuota(_message.Message):
+    """What a principal may have under way at one process of a service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    UNSENT_BYTES_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    """Name of the principal."""
+    calls: _builtins.int
+    """Calls with one answer. Absent: as the service's settings say."""
+    unsent_bytes: _builtins.int
+    """Bytes of answers that it has not read yet. Absent: as the service's settings say."""
+    def __init__(
+        self,
+        *,
+        principal: _builtins.str = ...,
+        calls: _builtins.int | None = ...,
+        unsent_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calls", b"_calls", "_unsent_bytes", b"_unsent_bytes", "calls", b"calls", "unsent_bytes", b"unsent_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls", b"_calls", "_unsent_bytes", b"_unsent_bytes", "calls", b"calls", "principal", b"principal", "unsent_bytes", b"unsent_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__calls: _TypeAlias = _typing.Literal["calls"]  # noqa: Y015
+    _WhichOneofArgType__calls: _TypeAlias = _typing.Literal["_calls", b"_calls"]  # noqa: Y015
+    _WhichOneofReturnType__unsent_bytes: _TypeAlias = _typing.Literal["unsent_bytes"]  # noqa: Y015
+    _WhichOneofArgType__unsent_bytes: _TypeAlias = _typing.Literal["_unsent_bytes", b"_unsent_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__calls) -> _WhichOneofReturnType__calls | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unsent_bytes) -> _WhichOneofReturnType__unsent_bytes | None: ...
+
+Global___CallerQuota: _TypeAlias = CallerQuota  # noqa: Y015

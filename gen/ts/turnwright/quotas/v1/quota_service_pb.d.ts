@@ -41,14 +41,14 @@ export declare type Quota = Message<"turnwright.quotas.v1.Quota"> & {
   metric: QuotaMetric;
 
   /**
-   * The limit, in tokens, US dollars, commands or runs, at least 0 and at most 10^12.
+   * The limit, in tokens, US dollars, commands, runs, calls or bytes, at least 0 and at most 10^12.
    *
    * @generated from field: double limit = 4;
    */
   limit: number;
 
   /**
-   * What was used in this period; of runs, how many are at work now. Output only.
+   * What was used in this period; of runs, how many are at work now; of calls and bytes, 0. Output only.
    *
    * @generated from field: double used = 5;
    */
@@ -62,7 +62,7 @@ export declare type Quota = Message<"turnwright.quotas.v1.Quota"> & {
   reserved: number;
 
   /**
-   * When the next period begins, and nothing is used yet. Absent for runs: each one that ends makes room. Output only.
+   * When the next period begins, and nothing is used yet. Absent for runs, calls and bytes: each one that ends makes room. Output only.
    *
    * @generated from field: google.protobuf.Timestamp renew_time = 7;
    */
@@ -287,6 +287,22 @@ export enum QuotaMetric {
    * @generated from enum value: QUOTA_METRIC_RUNS = 6;
    */
   RUNS = 6,
+
+  /**
+   * Calls with one answer that a principal has under way at one process of a service, in the place of its setting
+   * TURNWRIGHT_CALLER_CALLS_MAX. Only of `user:NAME` in the deployment. One beyond it fails with RESOURCE_EXHAUSTED, reason
+   * QUEUE_FULL. What is used is not known.
+   *
+   * @generated from enum value: QUOTA_METRIC_CALLS = 7;
+   */
+  CALLS = 7,
+
+  /**
+   * The same for the bytes of answers that it has not read yet, in the place of TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304.
+   *
+   * @generated from enum value: QUOTA_METRIC_UNSENT_BYTES = 8;
+   */
+  UNSENT_BYTES = 8,
 }
 
 /**

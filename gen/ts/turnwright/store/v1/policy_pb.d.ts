@@ -68,6 +68,13 @@ export declare type WatchPolicyResponse = Message<"turnwright.store.v1.WatchPoli
   last: boolean;
 
   /**
+   * What single principals may have under way, in the place of a service's settings.
+   *
+   * @generated from field: repeated turnwright.store.v1.CallerQuota caller_quotas = 5;
+   */
+  callerQuotas: CallerQuota[];
+
+  /**
    * Nothing has happened for 30 seconds. Its message has nothing else.
    *
    * @generated from field: optional turnwright.types.v1.Heartbeat heartbeat = 15;
@@ -80,4 +87,38 @@ export declare type WatchPolicyResponse = Message<"turnwright.store.v1.WatchPoli
  * Use `create(WatchPolicyResponseSchema)` to create a new message.
  */
 export declare const WatchPolicyResponseSchema: GenMessage<WatchPolicyResponse>;
+
+/**
+ * What a principal may have under way at one process of a service.
+ *
+ * @generated from message turnwright.store.v1.CallerQuota
+ */
+export declare type CallerQuota = Message<"turnwright.store.v1.CallerQuota"> & {
+  /**
+   * Name of the principal.
+   *
+   * @generated from field: string principal = 1;
+   */
+  principal: string;
+
+  /**
+   * Calls with one answer. Absent: as the service's settings say.
+   *
+   * @generated from field: optional uint64 calls = 2;
+   */
+  calls?: bigint | undefined;
+
+  /**
+   * Bytes of answers that it has not read yet. Absent: as the service's settings say.
+   *
+   * @generated from field: optional uint64 unsent_bytes = 3;
+   */
+  unsentBytes?: bigint | undefined;
+};
+
+/**
+ * Describes the message turnwright.store.v1.CallerQuota.
+ * Use `create(CallerQuotaSchema)` to create a new message.
+ */
+export declare const CallerQuotaSchema: GenMessage<CallerQuota>;
 
