@@ -43,7 +43,7 @@ def _as_page(markdown: str, folder: PurePosixPath, config: Any) -> str:
         path = _normal(folder / found["path"])
         if path in PAGES:
             at = "../" * depth + PAGES[path]
-        elif path.startswith("docs/") and path.endswith(".md"):
+        elif path.startswith("docs/") and path.endswith((".md", ".png")):
             at = "../" * depth + path.removeprefix("docs/")
         elif (ROOT / path).exists() and not path.startswith("docs/"):
             at = f"{config['repo_url']}/blob/main/{path}"
