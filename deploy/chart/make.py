@@ -36,8 +36,8 @@ CONDITIONS: Final = {
 }
 """What is made only if somebody wants it."""
 
-GENERATED: Final = re.compile(r"turnwright-[0-9a-z]{10}")
-"""The name of a map of settings: kustomize adds a hash of what it holds."""
+GENERATED: Final = re.compile(r"(turnwright(?:-identity)?)-[0-9a-z]{10}")
+"""The name of a map of settings, or of who calls: kustomize adds a hash of what it holds."""
 IN_SERVICES: Final = re.compile(r"(?<=\.)turnwright(?=:\d)")
 """The namespace in the address of a service."""
 BARE: Final = re.compile(r"'?<<(.*?)>>'?")
@@ -55,6 +55,7 @@ def make(folder: Path) -> Path:
     shutil.copytree(HERE, chart, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     about = (HERE / "Chart.yaml").read_text()
     (chart / "Chart.yaml").write_text(re.sub(r"^#.*\n", "", about, flags=re.MULTILINE).replace("0.0.0", __version__))
+    (chart / "templates" / "_identity.tpl").write_text(_identities())
     tls, mesh = (dict(_texts(overlay)) for overlay in ("tls", "mesh"))
     for each in tls | mesh:
         kind, name, namespace = each
@@ -63,6 +64,16 @@ def make(folder: Path) -> Path:
             text = f"{{{{- if {wanted} }}}}\n{text}{{{{- end }}}}\n"
         (chart / "templates" / f"{'-'.join(filter(None, (kind.lower(), namespace, name)))}.yaml").write_text(text)
     return chart
+
+
+def _identities() -> str:
+    """Who calls, as the overlays say it, with the namespaces of the values, and what these add."""
+    tls, mesh = ((OVERLAYS / overlay / "identity.toml").read_text() for overlay in ("tls", "mesh"))
+    mesh = mesh.replace("spiffe://cluster.local/", "spiffe://{{ .Values.authorizationPolicies.trustDomain }}/")
+    both = f'{{{{ if eq .Values.protection "tls" }}}}{tls}{{{{ else }}}}{mesh}{{{{ end }}}}'
+    for here, value in NAMESPACES.items():
+        both = both.replace(f"/ns/{here}/", f"/ns/{value}/")
+    return f'{{{{- define "turnwright.identity" }}}}{both}{{{{ .Values.identity }}}}{{{{ end }}}}'
 
 
 def _either(tls: str, mesh: str) -> str:
@@ -96,8 +107,8 @@ def _renamed(key: str, value: Any) -> Any:
         return [_renamed(key, each) for each in value]
     if not isinstance(value, str):
         return value
-    if GENERATED.fullmatch(value):
-        return "turnwright"
+    if generated := GENERATED.fullmatch(value):
+        return generated[1]
     if key == "kubernetes.io/metadata.name":
         return NAMESPACES.get(value, value)
     return IN_SERVICES.sub(NAMESPACES["turnwright"], value)
@@ -108,6 +119,8 @@ def _with_values(manifest: Manifest) -> Manifest:
     about, spec = manifest["metadata"], manifest.get("spec", {})
     namespace = about.get("namespace", about["name"])
     match manifest["kind"]:
+        case "ConfigMap" if "identity.toml" in manifest["data"]:
+            manifest["data"]["identity.toml"] = _bare('include "turnwright.identity" . | toJson')
         case "Deployment":
             _deployment(about["name"], spec, CONFIG[namespace])
         case "HorizontalPodAutoscaler":
@@ -131,7 +144,7 @@ def _deployment(service: str, spec: Manifest, config: str) -> None:
         # A number here would undo at each upgrade what the autoscaler has chosen.
         spec["replicas"] = _bare(f'.Values.autoscaling.enabled | ternary "null" {of}.replicas')
     annotations = spec["template"]["metadata"].setdefault("annotations", {})
-    annotations["turnwright/config"] = f"{{{{ {config} | toJson | sha256sum }}}}"
+    annotations["turnwright/config"] = f"{{{{ list {config} .Values.identity | toJson | sha256sum }}}}"
     pod["imagePullSecrets"] = _bare('include "turnwright.pullSecrets" .')
     (container,) = pod["containers"]
     container["image"], container["imagePullPolicy"] = IMAGE, "{{ .Values.image.pullPolicy }}"

@@ -211,7 +211,7 @@ class _Guarded(grpc.GenericRpcHandler):
         """The same for a call whose context is there before its handler."""
         metadata = context.invocation_metadata()
         found = self.service(CallDetails(method))
-        if found is None or not self._gate.is_by_connection(metadata):
+        if found is None or is_open(method) or not self._gate.is_by_connection(metadata):
             return found and self._handler_for(found, method, metadata)
         return self._connected(found, method, context, metadata)
 

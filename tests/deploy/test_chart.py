@@ -18,6 +18,7 @@ import yaml
 
 from deploy.test_manifests import find, shown
 from turnwright_core import __version__
+from turnwright_kit.identity.identity_file import read_identity_file
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
@@ -55,7 +56,7 @@ def bare(value: Any) -> Any:
         return {key: bare(each) for key, each in value.items() if each is not None and key != "turnwright/config"}
     if isinstance(value, list):
         return [bare(each) for each in value if each != {"configMapRef": {"name": "turnwright-own"}}]
-    return re.sub(r"^turnwright-[0-9a-z]{10}$", "turnwright", value) if isinstance(value, str) else value
+    return re.sub(r"^(turnwright(-identity)?)-[0-9a-z]{10}$", r"\1", value) if isinstance(value, str) else value
 
 
 def by_key(manifests: list[dict[str, Any]]) -> dict[tuple[str, ...], Any]:
@@ -84,6 +85,7 @@ EVERYTHING: dict[str, Any] = {
     "image": {"repository": "registry.example.com/turnwright", "digest": f"sha256:{'0' * 64}"},
     "imagePullSecrets": ["registry"],
     "config": {"services": {"TURNWRIGHT_LOG_LEVEL": "debug"}, "executors": {"TURNWRIGHT_LAME_DUCK_S": 7}},
+    "identity": '[[issuer]]\nname = "corp"\nurl = "https://id.example.com"\naudience = "turnwright"\n',
     "store": {"replicas": 3, "resources": {"limits": {"memory": "2Gi"}}},
     "autoscaling": {"enabled": False},
     "executor": {"replicas": 4},
@@ -121,6 +123,23 @@ def test_each_value_changes_what_it_says(chart) -> None:
     assert found("PodMonitor", "turnwright")["metadata"]["labels"] == {"team": "platform"}
     route = found("GRPCRoute", "turnwright")["spec"]
     assert (route["parentRefs"], route["hostnames"]) == ([{"name": "public"}], ["agents.example.com"])
+
+
+@pytest.mark.parametrize("protection", ["tls", "mesh"])
+def test_services_are_known_by_the_names_that_they_have_there(chart, tmp_path, protection) -> None:
+    values = {**EVERYTHING, "protection": protection}
+    values["authorizationPolicies"] = {"enabled": protection == "mesh", "trustDomain": "corp.example"}
+    maps = [one for one in rendered(chart, **values) if "identity.toml" in one.get("data", ())]
+    spaces = {one["metadata"]["namespace"] for one in maps}
+    assert spaces == ({"agents", "agents-commands"} if protection == "tls" else {"agents"})
+    for one in maps:
+        (tmp_path / "identity.toml").write_text(one["data"]["identity.toml"])
+        found = read_identity_file(tmp_path / "identity.toml", is_needed=True)
+        domain = "turnwright" if protection == "tls" else "corp.example"
+        assert {peer.uri for peer in found.peer} == {
+            f"spiffe://{domain}/ns/agents-commands/sa/executor", f"spiffe://{domain}/ns/agents/sa/assembler",
+        }  # fmt: skip
+        assert [issuer.name for issuer in found.issuer] == ["corp"]
 
 
 def test_the_mesh_admits_whom_the_network_admits(chart) -> None:
