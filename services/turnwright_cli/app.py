@@ -412,6 +412,57 @@ add_command(
     _METRIC, _SUBJECT, DEPLOYMENT,
 )  # fmt: skip
 
+# Webhooks.
+
+_WEBHOOK: Final = Argument(["name"], metavar="NAME", help="Name of the webhook.")
+webhook = add_group(
+    app,
+    "webhook",
+    "Manage HTTP servers that are told what becomes of runs; without a command, list them.",
+    *COMMON,
+    work="webhooks:list_webhooks",
+)
+add_command(webhook, "list", "webhooks:list_webhooks", "List the webhooks, as without a command.")
+add_command(
+    webhook,
+    "set",
+    "webhooks:set_webhook",
+    "Set a webhook, and show the secret by which its server verifies what it is sent.",
+    _WEBHOOK,
+    Argument(["url"], metavar="URL", help="Where it listens: https://HOST/PATH."),
+    Option(
+        ["--on", "events"],
+        multiple=True,
+        type=click.Choice(["ended", "waiting"]),
+        help="What it is told: that a loop has ended, or waits for a decision; repeatable [ended]",
+    ),
+    Option(["--run"], metavar="ALIAS", default="", help="The only run that it is told about [all]"),
+)
+add_command(
+    webhook, "remove", "webhooks:remove_webhook", "Remove a webhook, with what it is still to be told.", _WEBHOOK
+)
+add_command(
+    webhook,
+    "deliveries",
+    "webhooks:list_deliveries",
+    "List what webhooks were told, the latest first.",
+    Option(["--webhook"], metavar="NAME", default="", help="Only what this one was told."),
+    Option(
+        ["--state"],
+        type=click.Choice(["pending", "delivered", "dead"]),
+        default="",
+        help="Only what waits, has arrived, or was given up.",
+    ),
+    Option(["--most"], type=click.IntRange(1, 1000), default=100, metavar="N", help="At most so many [100]"),
+)
+add_command(
+    webhook,
+    "retry",
+    "webhooks:retry_delivery",
+    "Send something again, at once and with all attempts.",
+    Argument(["delivery"], metavar="ID", help="Id of the delivery."),
+)
+
 # Models.
 
 _ALIAS: Final = Argument(

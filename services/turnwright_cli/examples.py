@@ -87,6 +87,15 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "turnwright quota set cost-day 20 --of project:shop --deployment",
     ),
     "turnwright quota remove": ("turnwright quota remove cost-month",),
+    "turnwright webhook": ("turnwright webhook", "turnwright webhook set ci https://ci.example.com/turnwright"),
+    "turnwright webhook list": ("turnwright webhook list --json",),
+    "turnwright webhook set": (
+        "turnwright webhook set ci https://ci.example.com/turnwright",
+        "turnwright webhook set chat https://chat.example.com/hooks/1 --on waiting --on ended --run nightly",
+    ),
+    "turnwright webhook remove": ("turnwright webhook remove ci",),
+    "turnwright webhook deliveries": ("turnwright webhook deliveries --state dead",),
+    "turnwright webhook retry": ("turnwright webhook retry msg_3f2a0c6d7b18459e8a1c2d3e4f506172",),
     "turnwright grant": ("turnwright grant", "turnwright grant set member user:alice"),
     "turnwright grant list": ("turnwright grant list --deployment",),
     "turnwright grant set": (

@@ -1,4 +1,4 @@
-"""The calls of a client by which a deployment and its projects are administrated: the audit, and quotas."""
+"""The calls of a client by which a deployment and its projects are administrated: the audit, quotas and webhooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 
 from turnwright.audits.v1 import audit_service_pb2, audit_service_pb2_grpc
 from turnwright.quotas.v1 import quota_service_pb2, quota_service_pb2_grpc
+from turnwright.webhooks.v1 import webhook_service_pb2, webhook_service_pb2_grpc
 
 from turnwright_kit.peer import Peer
 
@@ -16,6 +17,7 @@ class AdministrationCalls:
     _peer: Peer
     _audits: audit_service_pb2_grpc.AuditServiceAsyncStub
     _quotas: quota_service_pb2_grpc.QuotaServiceAsyncStub
+    _webhooks: webhook_service_pb2_grpc.WebhookServiceAsyncStub
 
     async def list_audit(
         self, project: str, *, since: datetime | None = None, refused: bool = False, most: int = 100
@@ -52,3 +54,41 @@ class AdministrationCalls:
         """The quotas with what was used of them, by subject and metric."""
         request = quota_service_pb2.ListQuotasRequest(project=project)
         return list((await self._peer.call(self._quotas.ListQuotas, request)).quotas)
+
+    async def set_webhook(
+        self, project: str, webhook: webhook_service_pb2.Webhook, *, request_id: str = ""
+    ) -> tuple[webhook_service_pb2.Webhook, str]:
+        """Set a webhook; with the secret by which its server verifies what it is sent."""
+        request = webhook_service_pb2.SetWebhookRequest(project=project, webhook=webhook, request_id=request_id)
+        answer = await self._peer.call(self._webhooks.SetWebhook, request)
+        return answer.webhook, answer.secret
+
+    async def delete_webhook(self, project: str, name: str, *, request_id: str = "") -> None:
+        request = webhook_service_pb2.DeleteWebhookRequest(project=project, name=name, request_id=request_id)
+        await self._peer.call(self._webhooks.DeleteWebhook, request)
+
+    async def list_webhooks(self, project: str) -> list[webhook_service_pb2.Webhook]:
+        request = webhook_service_pb2.ListWebhooksRequest(project=project)
+        return list((await self._peer.call(self._webhooks.ListWebhooks, request)).webhooks)
+
+    async def list_deliveries(
+        self,
+        project: str,
+        *,
+        webhook: str = "",
+        state: webhook_service_pb2.DeliveryState.ValueType = webhook_service_pb2.DELIVERY_STATE_UNSPECIFIED,
+        most: int = 100,
+    ) -> list[webhook_service_pb2.Delivery]:
+        """What webhooks are told, the latest first; `most` is 1 to 1000."""
+        request = webhook_service_pb2.ListDeliveriesRequest(
+            project=project, webhook=webhook, state=state, page_size=most
+        )
+        return list((await self._peer.call(self._webhooks.ListDeliveries, request)).deliveries)
+
+    async def retry_delivery(
+        self, project: str, delivery_id: str, *, request_id: str = ""
+    ) -> webhook_service_pb2.Delivery:
+        request = webhook_service_pb2.RetryDeliveryRequest(
+            project=project, delivery_id=delivery_id, request_id=request_id
+        )
+        return (await self._peer.call(self._webhooks.RetryDelivery, request)).delivery

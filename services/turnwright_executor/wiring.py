@@ -26,6 +26,7 @@ from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.peers.assembler import AssemblerPackets
+from turnwright_executor.peers.deliveries import Deliveries
 from turnwright_executor.peers.explaining import PacketExplanations
 from turnwright_executor.peers.owner_monitors import OwnerMonitors
 from turnwright_executor.peers.owners import Owners
@@ -166,12 +167,14 @@ class _Wired:
         sandbox = await _sandbox(settings)
         self._connect()
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
-        services = self._services(with_plugin_tools(_tools(settings), offered))
+        web = HttpWeb(settings)
+        services = self._services(with_plugin_tools(_tools(settings, web), offered))
         await _register_schemes(self._store, offered)
         plugins.opened(lambda at: WriteBuffer(self._ledger, RunAddress(at.project, at.run), None, at.turn, at.loop))
         self._hubs = Hubs(self._owner, self._ledger, settings)
         leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         places = Placements(self._ledger, settings, sandbox, leases.ends_s)
+        self._deliveries = Deliveries(self._store, self._ledger.deliveries_due, web.post)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
         self._owners = Owners(self._ledger, leases.holds, settings.tls)
@@ -268,6 +271,7 @@ class _Wired:
             one.reached_at(advertised)
         _log.info("address_advertised", address=advertised, listening=address)
         self._scheduler.start(seek=self._settings.recover)
+        self._deliveries.start()
 
     def _leave(self) -> None:
         self._scheduler.leave()
@@ -276,6 +280,7 @@ class _Wired:
         self._watches.close()
         await asyncio.gather(self._scheduler.drain(), self._calls.stop(self._settings.drain_s))
         await self._titles.stop()
+        await self._deliveries.stop()
         await self._hooks.stop()
         await self._hubs.close()
 
@@ -288,9 +293,9 @@ class _Wired:
             await peer.close()
 
 
-def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
+def _tools(settings: ExecutorSettings, web: HttpWeb) -> Mapping[str, Tool]:
     shelf = DiskWorkspace(os.path.realpath(settings.home / SKILLS_FOLDER), settings.file_bytes_max)
-    return build_tools(settings, HttpWeb(settings), shelf)
+    return build_tools(settings, web, shelf)
 
 
 async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> None:

@@ -35,6 +35,7 @@ from turnwright_store.app.store_rules import schemes_refresh
 from turnwright_store.app.streams import orphaned_streams
 from turnwright_store.app.tokens import tokens_cleanup
 from turnwright_store.app.watch_policy import follow_policy, renew_policy
+from turnwright_store.app.webhooks import webhooks_cleanup
 from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.domain.store_rules import StoreRules
@@ -71,7 +72,8 @@ def build(settings: StoreSettings, secret: str) -> Service:
     database = _database(settings)
     maintenance = Maintenance()
     policy = Policy(_now_ms)
-    store = StoreService(database, time.monotonic, _now_ms, policy, secret)
+    known = (secret, *settings.secrets_accepted)
+    store = StoreService(database, time.monotonic, _now_ms, policy, known)
     following: list[asyncio.Task[None]] = []
     gauges: list[BacklogGauges] = []
 
@@ -152,6 +154,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         *retention(store.database, settings.retention_days, settings.purge_after_s, settings.purge_every_s),
         schemes_refresh(store.database, store, settings.schemes_refresh_s),
         tokens_cleanup(store.database),
+        webhooks_cleanup(store.database),
         quotas_refresh(store.database, store, settings.quotas_refresh_s),
         indexing(store.database, settings.search_index_s),
         unclaimable_loops(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),

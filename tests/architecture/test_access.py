@@ -40,6 +40,9 @@ ASKED = {
     "manage": """
         DeleteSchedule RenameRun SetFileConstraints SetSchedule
     """,
+    "admin": """
+        DeleteWebhook ListDeliveries ListWebhooks RetryDelivery SetWebhook
+    """,
     "read in project_or_deployment": """
         ListGrants ListQuotas
     """,
@@ -50,8 +53,8 @@ ASKED = {
         CreateToken DeleteModel SetModel
     """,
     "service": """
-        AdoptFiles Assemble CheckBudget CheckModels ClaimRun ClaimWork CountTokens EndTurn Explain Generate GetLease
-        GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
+        AdoptFiles Assemble CheckBudget CheckModels ClaimDeliveries ClaimRun ClaimWork CountTokens EndDelivery EndTurn
+        Explain Generate GetLease GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
         WriteTitle
     """,
 }

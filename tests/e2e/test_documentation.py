@@ -42,6 +42,7 @@ ELSEWHERE = {
     ("docs/runbook.md", "shell"): "tests/e2e/test_runbook.py",
     ("docs/clients/http.md", "sh"): "tests/e2e/test_http_page.py",
     ("docs/clients/http.md", "js"): "tests/e2e/test_http_page.py",
+    ("docs/webhooks.md", "python"): "tests/contract/test_webhooks.py",
     ("docs/clients.md", "json"): "tests/unit/cli/test_prompt_edits.py",
 } | {
     (f"docs/clients/{program.page}", language): "tests/polyglot/test_clients.py"

@@ -192,6 +192,8 @@ class EndTurnResponse(Struct, frozen=True):
     """True if the lease was released, as requested."""
     rules: RuleSet | None = None
     """With `next`: the approval rules that hold in the run, if the caller has another version of them."""
+    deliveries_due: bool = False
+    """True if webhooks are told that the loop has ended, see ClaimDeliveries."""
 
 
 class WriteEntriesRequest(Struct, frozen=True):

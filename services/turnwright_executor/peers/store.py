@@ -126,6 +126,8 @@ class StoreLedger(StorePlans):
         )
         answer = await self._call(self.stub.ClaimWork, request)
         self._schemes.update(answer)
+        if answer.deliveries_due:
+            self.deliveries_due.set()
         return await self._readable(answer.claims)
 
     async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[ClaimRunResponse]:

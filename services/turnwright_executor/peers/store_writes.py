@@ -58,6 +58,8 @@ class StoreWrites:
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
         self._by_value: Any = self.stub
         """The same for calls that take values (turnwright_core.owner_calls)."""
+        self.deliveries_due = asyncio.Event()
+        """Set once the store says that webhooks are to be told something."""
 
     async def _call(
         self,
@@ -214,6 +216,8 @@ class StoreWrites:
         done: EndTurnResponse
         done, _ = await self._in_parts(self._by_value.EndTurn, request, writes, with_writes=with_writes)
         self._schemes.update_registry(done.schemes)
+        if done.deliveries_due:
+            self.deliveries_due.set()
         return done
 
     async def write_title(self, address: RunAddress, call: TitleCall) -> Model | None:

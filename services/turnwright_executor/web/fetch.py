@@ -15,7 +15,7 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Final
@@ -89,7 +89,18 @@ class Fetcher:
                 address = _redirected(address, response.headers["location"])
         raise WebError("bad_gateway:502", f"It was redirected more than {self._limits.redirects_max} times.")
 
-    async def _opened(self, address: str, closing: AsyncExitStack) -> httpx.Response:
+    async def post(self, address: str, content: str, headers: Mapping[str, str]) -> int:
+        """The status with which the server of a webhook answers; what it answers is not read. Raises WebError."""
+        url = _url(address)
+        if url.scheme == "http" and any(may_be_reached(number, ()) for number in await self._numbers(url)):
+            raise WebError("permission:403", f"{_host(url)} is on the public internet: a webhook there needs https.")
+        async with AsyncExitStack() as closing:
+            headers = {**headers, "user-agent": USER_AGENT, "content-type": "application/json"}
+            return (await self._opened(address, closing, headers, content.encode())).status_code
+
+    async def _opened(
+        self, address: str, closing: AsyncExitStack, headers: Mapping[str, str] = _HEADERS, content: bytes | None = None
+    ) -> httpx.Response:
         """The response to a request, its body unread, from the first address of the host that accepts a connection."""
         url = _url(address)
         problem: httpx.TransportError | None = None
@@ -97,17 +108,18 @@ class Fetcher:
             transport = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, http2=False)
             closing.push_async_callback(transport.aclose)
             try:
-                return await _answer(transport, self._request(url, number), closing)
+                return await _answer(transport, self._request(url, number, headers, content), closing)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 problem = error
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 raise network_error(_host(url), error) from None
         raise network_error(_host(url), problem) from None
 
-    def _request(self, url: httpx.URL, number: str) -> httpx.Request:
+    def _request(self, url: httpx.URL, number: str, headers: Mapping[str, str], content: bytes | None) -> httpx.Request:
         """A request that connects to an IP address and uses the host name for TLS and the Host header."""
         timeout = httpx.Timeout(self._limits.timeout_s).as_dict()
-        request = httpx.Request("GET", url, headers=_HEADERS, extensions={"timeout": timeout})
+        method = "GET" if content is None else "POST"
+        request = httpx.Request(method, url, headers=headers, content=content, extensions={"timeout": timeout})
         request.extensions["sni_hostname"] = _host(url)
         request.url = url.copy_with(host=number)
         return request
@@ -122,7 +134,7 @@ class Fetcher:
         if not numbers or not all(may_be_reached(number, self._limits.networks) for number in numbers):
             raise WebError(
                 "permission:403",
-                f"{host} is not on the public internet, and commands may only reach what is. "
+                f"{host} is not on the public internet, and only what is may be reached. "
                 "(An operator names further networks in TURNWRIGHT_WEB_NETWORKS.)",
             )
         return numbers[:ADDRESSES_MAX]

@@ -7,7 +7,7 @@ a second. Source: rows RU119, RU123, RU179, RU309.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,9 @@ from turnwright_executor.tools.ports import Download, Page, WebError, WebResult
 if TYPE_CHECKING:
     from turnwright_executor.web.fetch import Fetcher, FetchResult
     from turnwright_executor.web.searxng import SearxNg
+
+POST_S: Final = 10.0
+"""Seconds that the server of a webhook has to answer."""
 
 FETCHES_MAX: Final = 16
 """Concurrent fetches over all runs; others wait within their deadline."""
@@ -61,6 +64,15 @@ class HttpWeb:
         async with self._bounded("The search engine"):
             engine = await asyncio.to_thread(lambda: self._engine)
             return await engine.search(query, results_max)
+
+    async def post(self, address: str, content: str, headers: Mapping[str, str]) -> int:
+        """The status with which the server of a webhook answers. Raises WebError."""
+        fetcher = await asyncio.to_thread(lambda: self._fetcher)
+        try:
+            async with asyncio.timeout(POST_S):
+                return await fetcher.post(address, content, headers)
+        except TimeoutError:
+            raise WebError("timeout:504", f"It did not answer within {POST_S:g} s.") from None
 
     @asynccontextmanager
     async def _bounded(self, what: str) -> AsyncIterator[None]:

@@ -42,6 +42,12 @@ _KEY_BYTES: Final = 32
 _KEY_ID: Final = re.compile(rf"[0-9a-f]{{8}}\.({'|'.join(AUDIENCES)})")
 
 
+def derived_key(secret: str, purpose: str) -> bytes:
+    """The key that a secret has for a purpose: HKDF-SHA-256 (RFC 5869), whose output is one block here."""
+    extracted = hmac.digest(bytes(_KEY_BYTES), secret.encode(), "sha256")
+    return hmac.digest(extracted, f"turnwright {purpose}\x01".encode(), "sha256")
+
+
 class TokenKey(Struct, frozen=True):
     """What makes and verifies the tokens of one audience."""
 
@@ -60,9 +66,8 @@ class TokenKey(Struct, frozen=True):
 
     @classmethod
     def of(cls, secret: str, audience: str) -> Self:
-        """The key that a secret has for an audience: HKDF-SHA-256 (RFC 5869), whose output is one block here."""
-        extracted = hmac.digest(bytes(_KEY_BYTES), secret.encode(), "sha256")
-        return cls(audience, hmac.digest(extracted, f"turnwright token {audience}\x01".encode(), "sha256"))
+        """The key that a secret has for an audience."""
+        return cls(audience, derived_key(secret, f"token {audience}"))
 
     @classmethod
     def parse(cls, text: str) -> Self:

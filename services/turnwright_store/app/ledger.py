@@ -28,7 +28,7 @@ from turnwright_core.runs import (
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
-from turnwright_store.app import quotas
+from turnwright_store.app import quotas, webhooks
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.approval_rules import rules_in
 from turnwright_store.app.commit_delta import publish
@@ -137,6 +137,8 @@ def set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
     run = bump_revision(tx, with_status(run, status))
     loop = replace(loop, status=status, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
+    if status == PROPOSED:
+        webhooks.notify(tx, run, webhooks.LOOP_WAITING, loop)
     return write_run(tx, replace(run, run=replace(run.run, loop=loop)))
 
 
@@ -161,6 +163,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     write_deferred_bumps(tx)
     loop = run.run.loop
     assert loop
+    has_deliveries = end.loop_end is not None and webhooks.notify(tx, run, webhooks.LOOP_ENDED, loop)
     loop_continues = not end.loop_end and loop.status == RUNNING
     run = write_run(tx, run, run_rows.WRITE_CONTINUED if loop_continues else run_rows.WRITE)
     edited = apply_waiting_edits(tx, rules, run, loop.sequence) if end.loop_end else None
@@ -175,7 +178,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     cursor = run.cursor(rules.incarnation)
     schemes = newer_schemes(rules, end.schemes_version) if opened else None
     held = rules_in(tx.connection, rules, run, end.rules_version) if opened else None
-    return EndTurnResponse(run.run, cursor, opened, schemes, change, is_released, held)
+    return EndTurnResponse(run.run, cursor, opened, schemes, change, is_released, held, has_deliveries)
 
 
 def _close_turn(

@@ -37,6 +37,10 @@ NAMES_LOCK: Final = "names"
 """Deletion of old changes of the names of runs."""
 
 
+WEBHOOKS_LOCK: Final = "webhooks"
+"""Webhooks, and the attempts to send what they are told."""
+
+
 def run_lock(project: str, run: str) -> str:
     return f"run:{project}/{run}"
 

@@ -7,7 +7,7 @@ the handler of the function that does the work, which gives the fields of the an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -79,8 +79,8 @@ class StoreBackend(Struct):
     """Milliseconds since 1970."""
     policy: Policy
     """Who may do what."""
-    secret: str = ""
-    """The deployment's, which makes tokens."""
+    secrets: Sequence[str] = ()
+    """The deployment's secret, and those that are accepted beside it."""
     opened: StoreRules | None = None
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""

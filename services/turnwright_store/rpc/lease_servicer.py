@@ -20,6 +20,7 @@ from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.store_rules import newer_schemes
+from turnwright_store.app.webhooks import deliveries_due
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -52,7 +53,7 @@ class LeaseRpcs(Calls):
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
         who = claimant_of(self._rules, request)
-        query = partial(
+        find = partial(
             app.find_work,
             rules=self._rules,
             caller=current_caller(),
@@ -60,13 +61,15 @@ class LeaseRpcs(Calls):
             limit=request.limit,
         )
         # Who looks for work mostly finds none: that costs a read, and no turn of the writer.
-        candidates = await self._database.read(query)
+        candidates, are_due = await self._database.read(
+            lambda connection: (find(connection), deliveries_due(connection))
+        )
         if not candidates:
-            return lease_pb2.ClaimWorkResponse()
+            return lease_pb2.ClaimWorkResponse(deliveries_due=are_due)
         work = partial(app.claim_work, rules=self._rules, candidates=candidates, limit=request.limit, who=who)
         claims = await self._database.write(work, Durability.NORMAL, ())
         schemes = newer_schemes(self._rules, request.schemes_version)
-        return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims), schemes=schemes)
+        return lease_pb2.ClaimWorkResponse(claims=map(claim_to_pb, claims), schemes=schemes, deliveries_due=are_due)
 
     async def ListWork(self, request: lease_pb2.ListWorkRequest, _context: Any) -> lease_pb2.ListWorkResponse:
         query = partial(

@@ -7,6 +7,7 @@ from typing import Any
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_store.rpc.calls import StoreBackend
+from turnwright_store.rpc.delivery_servicer import DeliveryRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.rpc.policy_servicer import PolicyRpcs
@@ -17,6 +18,7 @@ from turnwright_store.rpc.resources import register_resources
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
     LedgerRpcs,
     LeaseRpcs,
+    DeliveryRpcs,
     PolicyRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,

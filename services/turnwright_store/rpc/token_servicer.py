@@ -25,7 +25,7 @@ class TokenServicer(Calls, token_service_pb2_grpc.TokenServiceServicer):
         wanted = tokens.WantedToken(
             request.principal, request.kind, request.audience, request.projects, request.groups, request.days
         )
-        found, bearer = tokens.create_token(tx, self._service.secret, caller, wanted)
+        found, bearer = tokens.create_token(tx, self._service.secrets[0], caller, wanted)
         return {"token": _token_to_pb(found), "bearer": bearer}
 
     @query

@@ -30,7 +30,7 @@ from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loo
 from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import ProjectRow, get_project
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
-from turnwright_store.sql.tables import loops, projects, quotas, runs, scopes
+from turnwright_store.sql.tables import loops, projects, quotas, runs, scopes, webhooks
 
 
 class RunHead(Struct, frozen=True):
@@ -58,6 +58,8 @@ class RunHead(Struct, frozen=True):
     """The last place that was given in the timeline of its scope."""
     has_quotas: bool
     """Whether there are quotas, which the run may be under."""
+    has_webhooks: bool
+    """Whether there are webhooks, which may be told of the run."""
     asked_by: str | None
     """Who asked for its active loop, as it is stored (domain.askers); None or empty: there is none, or nobody knows."""
 
@@ -131,6 +133,7 @@ _SHARED_COLUMNS: Final = (
     runs.c.lease_epoch,
     scopes.c.positions,
     select(quotas.c.id).exists(),
+    select(webhooks.c.id).exists(),
 )
 _ASKED_BY: Final = (
     select(loops.c.by).where(loops.c.run_id == runs.c.id, loops.c.sequence == runs.c.loop_active).scalar_subquery()

@@ -51,7 +51,13 @@ async def test_a_writer_above_the_tier_of_the_call_is_refused(server, run):
     await alice.close()
 
 
-OF_NO_RUN = {"ListWork": {}, "ClaimWork": {"owner": "me"}, "RenewLeases": {"owner": "me"}}
+OF_NO_RUN = {
+    "ClaimDeliveries": {},
+    "EndDelivery": {},
+    "ListWork": {},
+    "ClaimWork": {"owner": "me"},
+    "RenewLeases": {"owner": "me"},
+}
 
 
 @pytest.mark.parametrize("rpc", ["ClaimRun", "ReleaseRun", "EndTurn", "WriteTitle", *OF_NO_RUN])

@@ -37,6 +37,7 @@ RIGHTS = {
 """The rpcs by which somebody changes something, with the right that each needs."""
 
 RECORD = "log://turn_1/set/x"
+DELIVERY = "what a webhook is told"
 STREAM = "what OpenStream has opened"
 DOCUMENT = json.dumps({"schema_version": 1, "run": {"run": "copy"}, "complete": True}).encode()
 
@@ -57,6 +58,9 @@ def calls(project):
         ("SetScheme", {"scheme": scheme}),
         ("SetQuota", {"project": project, "quota": {"metric": 1, "limit": 5}}),
         ("DeleteQuota", {"project": project, "metric": 1}),
+        ("SetWebhook", {"project": project, "webhook": {"name": "ci", "url": "https://example.com/hidden-words"}}),
+        ("DeleteWebhook", {"project": project, "name": "ci"}),
+        ("RetryDelivery", {"project": project, "delivery_id": DELIVERY}),
         ("InitProject", {"root": f"/srv/{project}/moved", "workspace_id": f"ws-{project}"}),
         ("SetGrant", {"project": project, "grant": {"subject": "user:bob", "role": 2, "without": [7]}}),
         ("DeleteGrant", {"project": project, "subject": "user:bob"}),
@@ -97,11 +101,15 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
     wanted = calls(project)
     assert {rpc for rpc, _ in wanted} == RIGHTS.keys()
     await run.begin()
+    told = {"name": "told", "url": "https://example.com/", "events": [2]}
+    await client.call("SetWebhook", project=project, webhook=told)
     await run.write(proposed(), run_status=202)
+    (delivery,) = (await client.call("ListDeliveries", project=project)).deliveries
     found, stream, rule = {}, "", 0
     for rpc, given in wanted:
         fields = {**given, "path": stream} if given.get("path") == STREAM else given
         fields = {**fields, "id": rule} if rpc == "DeleteRule" else fields
+        fields = {**fields, "delivery_id": delivery.delivery_id} if rpc == "RetryDelivery" else fields
         before = [await rows_of(client), await rows_of(client, project)]
         call = imported(client, project, DOCUMENT) if rpc == "ImportRun" else client.call(rpc, **fields)
         try:
@@ -123,6 +131,7 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "RevokeToken",
     }
     assert "hidden words" not in str(found)
+    assert "hidden-words" not in str(found)
     details = {rpc: json.loads(row.detail_json) for rpc, row in found.items() if row.detail_json}
     assert details["CreateToken"].pop("token_id")
     assert details == {
@@ -138,6 +147,9 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "RenameRun": {"new_run": "named"},
         "SetQuota": {"subject": "", "metric": "tokens a day", "after": 5.0},
         "DeleteQuota": {"subject": "", "metric": "tokens a day", "before": 5.0},
+        "SetWebhook": {"webhook": "ci"},
+        "DeleteWebhook": {"webhook": "ci"},
+        "RetryDelivery": {"webhook": "told", "delivery": delivery.delivery_id},
     }
 
 

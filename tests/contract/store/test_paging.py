@@ -32,7 +32,7 @@ PAGED = {
 }
 
 
-OF_OTHERS = {"GetIdentity", "ListAudit", "ListTokens"}
+OF_OTHERS = {"GetIdentity", "ListAudit", "ListDeliveries", "ListTokens"}
 """Lists whose rows come of other calls, with tests of their own."""
 
 

@@ -19,21 +19,23 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	StoreService_EnqueueLoop_FullMethodName  = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_ClaimRun_FullMethodName     = "/turnwright.store.v1.StoreService/ClaimRun"
-	StoreService_ClaimWork_FullMethodName    = "/turnwright.store.v1.StoreService/ClaimWork"
-	StoreService_RenewLeases_FullMethodName  = "/turnwright.store.v1.StoreService/RenewLeases"
-	StoreService_GetLease_FullMethodName     = "/turnwright.store.v1.StoreService/GetLease"
-	StoreService_ReleaseRun_FullMethodName   = "/turnwright.store.v1.StoreService/ReleaseRun"
-	StoreService_ListWork_FullMethodName     = "/turnwright.store.v1.StoreService/ListWork"
-	StoreService_AdoptFiles_FullMethodName   = "/turnwright.store.v1.StoreService/AdoptFiles"
-	StoreService_WriteEntries_FullMethodName = "/turnwright.store.v1.StoreService/WriteEntries"
-	StoreService_EndTurn_FullMethodName      = "/turnwright.store.v1.StoreService/EndTurn"
-	StoreService_WriteTitle_FullMethodName   = "/turnwright.store.v1.StoreService/WriteTitle"
-	StoreService_ReadView_FullMethodName     = "/turnwright.store.v1.StoreService/ReadView"
-	StoreService_GetEntries_FullMethodName   = "/turnwright.store.v1.StoreService/GetEntries"
-	StoreService_WatchChanges_FullMethodName = "/turnwright.store.v1.StoreService/WatchChanges"
-	StoreService_WatchPolicy_FullMethodName  = "/turnwright.store.v1.StoreService/WatchPolicy"
+	StoreService_EnqueueLoop_FullMethodName     = "/turnwright.store.v1.StoreService/EnqueueLoop"
+	StoreService_ClaimRun_FullMethodName        = "/turnwright.store.v1.StoreService/ClaimRun"
+	StoreService_ClaimWork_FullMethodName       = "/turnwright.store.v1.StoreService/ClaimWork"
+	StoreService_ClaimDeliveries_FullMethodName = "/turnwright.store.v1.StoreService/ClaimDeliveries"
+	StoreService_EndDelivery_FullMethodName     = "/turnwright.store.v1.StoreService/EndDelivery"
+	StoreService_RenewLeases_FullMethodName     = "/turnwright.store.v1.StoreService/RenewLeases"
+	StoreService_GetLease_FullMethodName        = "/turnwright.store.v1.StoreService/GetLease"
+	StoreService_ReleaseRun_FullMethodName      = "/turnwright.store.v1.StoreService/ReleaseRun"
+	StoreService_ListWork_FullMethodName        = "/turnwright.store.v1.StoreService/ListWork"
+	StoreService_AdoptFiles_FullMethodName      = "/turnwright.store.v1.StoreService/AdoptFiles"
+	StoreService_WriteEntries_FullMethodName    = "/turnwright.store.v1.StoreService/WriteEntries"
+	StoreService_EndTurn_FullMethodName         = "/turnwright.store.v1.StoreService/EndTurn"
+	StoreService_WriteTitle_FullMethodName      = "/turnwright.store.v1.StoreService/WriteTitle"
+	StoreService_ReadView_FullMethodName        = "/turnwright.store.v1.StoreService/ReadView"
+	StoreService_GetEntries_FullMethodName      = "/turnwright.store.v1.StoreService/GetEntries"
+	StoreService_WatchChanges_FullMethodName    = "/turnwright.store.v1.StoreService/WatchChanges"
+	StoreService_WatchPolicy_FullMethodName     = "/turnwright.store.v1.StoreService/WatchPolicy"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -47,6 +49,10 @@ type StoreServiceClient interface {
 	ClaimRun(ctx context.Context, in *ClaimRunRequest, opts ...grpc.CallOption) (*ClaimRunResponse, error)
 	// Claims runs that have work and no owner, distributed fairly among projects.
 	ClaimWork(ctx context.Context, in *ClaimWorkRequest, opts ...grpc.CallOption) (*ClaimWorkResponse, error)
+	// Claims deliveries of webhooks that are due, to send them.
+	ClaimDeliveries(ctx context.Context, in *ClaimDeliveriesRequest, opts ...grpc.CallOption) (*ClaimDeliveriesResponse, error)
+	// Says how the attempt to send one went.
+	EndDelivery(ctx context.Context, in *EndDeliveryRequest, opts ...grpc.CallOption) (*EndDeliveryResponse, error)
 	// Renews leases, returns requested aborts, and registers the executor's workspaces.
 	RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error)
 	// Returns who holds a run's lease. Requires the tier system.
@@ -105,6 +111,24 @@ func (c *storeServiceClient) ClaimRun(ctx context.Context, in *ClaimRunRequest, 
 func (c *storeServiceClient) ClaimWork(ctx context.Context, in *ClaimWorkRequest, opts ...grpc.CallOption) (*ClaimWorkResponse, error) {
 	out := new(ClaimWorkResponse)
 	err := c.cc.Invoke(ctx, StoreService_ClaimWork_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) ClaimDeliveries(ctx context.Context, in *ClaimDeliveriesRequest, opts ...grpc.CallOption) (*ClaimDeliveriesResponse, error) {
+	out := new(ClaimDeliveriesResponse)
+	err := c.cc.Invoke(ctx, StoreService_ClaimDeliveries_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) EndDelivery(ctx context.Context, in *EndDeliveryRequest, opts ...grpc.CallOption) (*EndDeliveryResponse, error) {
+	out := new(EndDeliveryResponse)
+	err := c.cc.Invoke(ctx, StoreService_EndDelivery_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -322,6 +346,10 @@ type StoreServiceServer interface {
 	ClaimRun(context.Context, *ClaimRunRequest) (*ClaimRunResponse, error)
 	// Claims runs that have work and no owner, distributed fairly among projects.
 	ClaimWork(context.Context, *ClaimWorkRequest) (*ClaimWorkResponse, error)
+	// Claims deliveries of webhooks that are due, to send them.
+	ClaimDeliveries(context.Context, *ClaimDeliveriesRequest) (*ClaimDeliveriesResponse, error)
+	// Says how the attempt to send one went.
+	EndDelivery(context.Context, *EndDeliveryRequest) (*EndDeliveryResponse, error)
 	// Renews leases, returns requested aborts, and registers the executor's workspaces.
 	RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error)
 	// Returns who holds a run's lease. Requires the tier system.
@@ -364,6 +392,12 @@ func (UnimplementedStoreServiceServer) ClaimRun(context.Context, *ClaimRunReques
 }
 func (UnimplementedStoreServiceServer) ClaimWork(context.Context, *ClaimWorkRequest) (*ClaimWorkResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ClaimWork not implemented")
+}
+func (UnimplementedStoreServiceServer) ClaimDeliveries(context.Context, *ClaimDeliveriesRequest) (*ClaimDeliveriesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ClaimDeliveries not implemented")
+}
+func (UnimplementedStoreServiceServer) EndDelivery(context.Context, *EndDeliveryRequest) (*EndDeliveryResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method EndDelivery not implemented")
 }
 func (UnimplementedStoreServiceServer) RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method RenewLeases not implemented")
@@ -464,6 +498,42 @@ func _StoreService_ClaimWork_Handler(srv interface{}, ctx context.Context, dec f
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).ClaimWork(ctx, req.(*ClaimWorkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_ClaimDeliveries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClaimDeliveriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ClaimDeliveries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ClaimDeliveries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ClaimDeliveries(ctx, req.(*ClaimDeliveriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_EndDelivery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndDeliveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).EndDelivery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_EndDelivery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).EndDelivery(ctx, req.(*EndDeliveryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -714,6 +784,14 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClaimWork",
 			Handler:    _StoreService_ClaimWork_Handler,
+		},
+		{
+			MethodName: "ClaimDeliveries",
+			Handler:    _StoreService_ClaimDeliveries_Handler,
+		},
+		{
+			MethodName: "EndDelivery",
+			Handler:    _StoreService_EndDelivery_Handler,
 		},
 		{
 			MethodName: "RenewLeases",

@@ -314,6 +314,9 @@ class ClaimWorkResponse(_message.Message):
 
     CLAIMS_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
+    DELIVERIES_DUE_FIELD_NUMBER: _builtins.int
+    deliveries_due: _builtins.bool
+    """True if deliveries of webhooks are due, see ClaimDeliveries."""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimRunResponse]:
         """One for each claimed run; empty if there is no work, and fewer than the limit if one message cannot hold more.
@@ -330,10 +333,11 @@ class ClaimWorkResponse(_message.Message):
         *,
         claims: _abc.Iterable[Global___ClaimRunResponse] | None = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
+        deliveries_due: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "schemes", b"schemes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "claims", b"claims", "schemes", b"schemes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "claims", b"claims", "deliveries_due", b"deliveries_due", "schemes", b"schemes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015

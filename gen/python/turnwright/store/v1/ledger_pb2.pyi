@@ -386,8 +386,11 @@ class EndTurnResponse(_message.Message):
     VIEW_CHANGE_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
+    DELIVERIES_DUE_FIELD_NUMBER: _builtins.int
     released: _builtins.bool
     """True if the lease was released, as requested."""
+    deliveries_due: _builtins.bool
+    """True if webhooks are told that the loop has ended, see ClaimDeliveries."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now, with its loop."""
@@ -424,10 +427,11 @@ class EndTurnResponse(_message.Message):
         view_change: _view_pb2.ViewChange | None = ...,
         released: _builtins.bool = ...,
         rules: _rule_pb2.RuleSet | None = ...,
+        deliveries_due: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_rules", b"_rules", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "rules", b"rules", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_rules", b"_rules", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "next", b"next", "released", b"released", "rules", b"rules", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next", b"_next", "_rules", b"_rules", "_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "deliveries_due", b"deliveries_due", "next", b"next", "released", b"released", "rules", b"rules", "run", b"run", "schemes", b"schemes", "view_change", b"view_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
     _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from turnwright.store.v1 import delivery_pb2 as turnwright_dot_store_dot_v1_dot_delivery__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import policy_pb2 as turnwright_dot_store_dot_v1_dot_policy__pb2
@@ -55,6 +56,16 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/ClaimWork',
                 request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkResponse.FromString,
+                _registered_method=True)
+        self.ClaimDeliveries = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/ClaimDeliveries',
+                request_serializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.ClaimDeliveriesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.ClaimDeliveriesResponse.FromString,
+                _registered_method=True)
+        self.EndDelivery = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/EndDelivery',
+                request_serializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.EndDeliveryRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.EndDeliveryResponse.FromString,
                 _registered_method=True)
         self.RenewLeases = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/RenewLeases',
@@ -141,6 +152,20 @@ class StoreServiceServicer(object):
 
     def ClaimWork(self, request, context):
         """Claims runs that have work and no owner, distributed fairly among projects.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimDeliveries(self, request, context):
+        """Claims deliveries of webhooks that are due, to send them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndDelivery(self, request, context):
+        """Says how the attempt to send one went.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,6 +275,16 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ClaimWork,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkResponse.SerializeToString,
+            ),
+            'ClaimDeliveries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimDeliveries,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.ClaimDeliveriesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.ClaimDeliveriesResponse.SerializeToString,
+            ),
+            'EndDelivery': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndDelivery,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.EndDeliveryRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_delivery__pb2.EndDeliveryResponse.SerializeToString,
             ),
             'RenewLeases': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLeases,
@@ -396,6 +431,60 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ClaimWork',
             turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_lease__pb2.ClaimWorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimDeliveries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/ClaimDeliveries',
+            turnwright_dot_store_dot_v1_dot_delivery__pb2.ClaimDeliveriesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_delivery__pb2.ClaimDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndDelivery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/EndDelivery',
+            turnwright_dot_store_dot_v1_dot_delivery__pb2.EndDeliveryRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_delivery__pb2.EndDeliveryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from turnwright.store.v1 import delivery_pb2 as _delivery_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import policy_pb2 as _policy_pb2
@@ -48,6 +49,10 @@ class StoreServiceStub:
     """
     ClaimWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimWorkRequest, _lease_pb2.ClaimWorkResponse]
     """Claims runs that have work and no owner, distributed fairly among projects."""
+    ClaimDeliveries: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ClaimDeliveriesRequest, _delivery_pb2.ClaimDeliveriesResponse]
+    """Claims deliveries of webhooks that are due, to send them."""
+    EndDelivery: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.EndDeliveryRequest, _delivery_pb2.EndDeliveryResponse]
+    """Says how the attempt to send one went."""
     RenewLeases: _grpc.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]
     """Renews leases, returns requested aborts, and registers the executor's workspaces."""
     GetLease: _grpc.UnaryUnaryMultiCallable[_lease_pb2.GetLeaseRequest, _lease_pb2.GetLeaseResponse]
@@ -95,6 +100,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
     ClaimWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimWorkRequest, _lease_pb2.ClaimWorkResponse]  # type: ignore[assignment]
     """Claims runs that have work and no owner, distributed fairly among projects."""
+    ClaimDeliveries: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ClaimDeliveriesRequest, _delivery_pb2.ClaimDeliveriesResponse]  # type: ignore[assignment]
+    """Claims deliveries of webhooks that are due, to send them."""
+    EndDelivery: _aio.UnaryUnaryMultiCallable[_delivery_pb2.EndDeliveryRequest, _delivery_pb2.EndDeliveryResponse]  # type: ignore[assignment]
+    """Says how the attempt to send one went."""
     RenewLeases: _aio.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Renews leases, returns requested aborts, and registers the executor's workspaces."""
     GetLease: _aio.UnaryUnaryMultiCallable[_lease_pb2.GetLeaseRequest, _lease_pb2.GetLeaseResponse]  # type: ignore[assignment]
@@ -157,6 +166,22 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.ClaimWorkResponse, _abc.Awaitable[_lease_pb2.ClaimWorkResponse]]:
         """Claims runs that have work and no owner, distributed fairly among projects."""
+
+    @_abc_1.abstractmethod
+    def ClaimDeliveries(
+        self,
+        request: _delivery_pb2.ClaimDeliveriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.ClaimDeliveriesResponse, _abc.Awaitable[_delivery_pb2.ClaimDeliveriesResponse]]:
+        """Claims deliveries of webhooks that are due, to send them."""
+
+    @_abc_1.abstractmethod
+    def EndDelivery(
+        self,
+        request: _delivery_pb2.EndDeliveryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.EndDeliveryResponse, _abc.Awaitable[_delivery_pb2.EndDeliveryResponse]]:
+        """Says how the attempt to send one went."""
 
     @_abc_1.abstractmethod
     def RenewLeases(

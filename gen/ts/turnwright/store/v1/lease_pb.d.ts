@@ -329,6 +329,13 @@ export declare type ClaimWorkResponse = Message<"turnwright.store.v1.ClaimWorkRe
    * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 2;
    */
   schemes?: SchemeRegistry | undefined;
+
+  /**
+   * True if deliveries of webhooks are due, see ClaimDeliveries.
+   *
+   * @generated from field: bool deliveries_due = 3;
+   */
+  deliveriesDue: boolean;
 };
 
 /**

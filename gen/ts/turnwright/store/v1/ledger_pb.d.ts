@@ -438,6 +438,13 @@ export declare type EndTurnResponse = Message<"turnwright.store.v1.EndTurnRespon
    * @generated from field: optional turnwright.types.v1.RuleSet rules = 7;
    */
   rules?: RuleSet | undefined;
+
+  /**
+   * True if webhooks are told that the loop has ended, see ClaimDeliveries.
+   *
+   * @generated from field: bool deliveries_due = 8;
+   */
+  deliveriesDue: boolean;
 };
 
 /**

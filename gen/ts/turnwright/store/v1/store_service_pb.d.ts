@@ -5,6 +5,7 @@
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
+import type { ClaimDeliveriesRequestSchema, ClaimDeliveriesResponseSchema, EndDeliveryRequestSchema, EndDeliveryResponseSchema } from "./delivery_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 import type { WatchPolicyRequestSchema, WatchPolicyResponseSchema } from "./policy_pb.js";
@@ -52,6 +53,26 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof ClaimWorkRequestSchema;
     output: typeof ClaimWorkResponseSchema;
+  },
+  /**
+   * Claims deliveries of webhooks that are due, to send them.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.ClaimDeliveries
+   */
+  claimDeliveries: {
+    methodKind: "unary";
+    input: typeof ClaimDeliveriesRequestSchema;
+    output: typeof ClaimDeliveriesResponseSchema;
+  },
+  /**
+   * Says how the attempt to send one went.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.EndDelivery
+   */
+  endDelivery: {
+    methodKind: "unary";
+    input: typeof EndDeliveryRequestSchema;
+    output: typeof EndDeliveryResponseSchema;
   },
   /**
    * Renews leases, returns requested aborts, and registers the executor's workspaces.
