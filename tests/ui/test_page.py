@@ -11,6 +11,7 @@ import pytest_asyncio
 from turnwright.types.v1 import grant_pb2
 
 from needs import needs
+from proxy import proxied
 from services import token_for
 from ui.browsers import CHROMIUM, DONE, GO_ON, NODES_MAX, nodes, stack
 
@@ -195,6 +196,26 @@ async def test_hostile_texts_are_shown_and_do_nothing(at):
         assert len(await page.locator(".reply").inner_text()) > before
         assert await page.evaluate("window.taken") is None
         assert await page.locator("img").count() == 0
+
+
+async def test_a_page_that_is_cut_off_goes_on_without_a_gap(at):
+    words = [f"word{number}" for number in range(60)]
+    (at.services.root / "m.txt").write_text(
+        f"=== reply chunk_chars=4 delay_ms=30 ===\n{' '.join(words)}\n{GO_ON}\n=== reply ===\nThe end.{DONE}\n"
+    )
+    queued = await at.services.act("Say many words.", run="cut")
+    async with proxied(at.url.removeprefix("http://"), is_opaque=True) as proxy, at.page() as page:
+        await page.goto(f"http://{proxy.address}/#token={token_for('ann')}")
+        await page.locator("main.runs").wait_for()
+        await page.goto(f"http://{proxy.address}/#/run/{at.services.project}/cut")
+        for number in (5, 25, 45):
+            await page.locator(".detail").get_by_text(re.compile(rf"word{number}\b")).first.wait_for()
+            proxy.reset()
+        await at.services.until(queued)
+        await page.get_by_role("heading", name=re.compile("completed")).wait_for()
+        await page.get_by_role("row", name=re.compile("^1 ")).click()
+        await page.get_by_role("heading", name="Turn 1").wait_for()
+        assert (await page.locator(".reply pre").inner_text()).split() == words
 
 
 async def test_a_run_is_forked_from_a_turn_and_compared(at):
