@@ -15,13 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright_values.store import ClaimRunResponse, Durability, GetLeaseResponse, Lease, LeaseState
-from turnwright_values.types import Entry, FileConstraint, Model, Run, Tier
+from turnwright_values.types import Entry, FileConstraint, Model, Run
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_kit.auth import check_min_tier
-from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.approval_rules import rules_in
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.control import get_spend
@@ -99,12 +97,11 @@ def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Clai
 # ---- Claiming
 
 
-def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> ClaimRunResponse:
+def claim_run(tx: Transaction, rules: StoreRules, address: RunRef, who: Claimant) -> ClaimRunResponse:
     """Claim a run, fencing out any earlier owner, and start the next queued loop if none is active.
 
     Raises LEASE_HELD while another owner's lease or its grace has not expired.
     """
-    check_min_tier(caller, Tier.SYSTEM, "ClaimRun")
     run = get_run(tx.connection, address.project, address.run)
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
@@ -237,14 +234,12 @@ def check_workspaces(workspaces: Collection[str]) -> None:
 def list_work(
     connection: Connection,
     rules: StoreRules,
-    caller: Caller,
     workspaces: Collection[str],
     size: int,
     *,
     with_held: bool,
 ) -> list[Run]:
     """Claimable runs, in the order in which they are claimed; `with_held` also those with an owner."""
-    check_min_tier(caller, Tier.SYSTEM, "ListWork")
     check_workspaces(workspaces)
     size = page_size(size)
     grace_ms = NO_LEASE_LIVES_MS if with_held else rules.lease_grace_ms
@@ -254,11 +249,8 @@ def list_work(
     return [row.run for row in page]
 
 
-def find_work(
-    connection: Connection, rules: StoreRules, caller: Caller, workspaces: Collection[str], limit: int
-) -> list[RunRef]:
+def find_work(connection: Connection, rules: StoreRules, workspaces: Collection[str], limit: int) -> list[RunRef]:
     """Candidates for claims, best first, some more than requested."""
-    check_min_tier(caller, Tier.SYSTEM, "ClaimWork")
     check_workspaces(workspaces)
     check_count("limit", limit, CLAIMS_MAX)
     wanted = (limit or 1) + EXTRA_CANDIDATES
@@ -326,18 +318,16 @@ def register_and_renew(
     return renew_leases(tx, who, leases)
 
 
-def get_lease(connection: Connection, caller: Caller, address: RunRef) -> GetLeaseResponse:
+def get_lease(connection: Connection, address: RunRef) -> GetLeaseResponse:
     """The current owner of a run; an expired lease has none."""
-    check_min_tier(caller, Tier.SYSTEM, "GetLease")
     run = get_run(connection, address.project, address.run)
     if not run.lease_owner or run.lease_expires_ms <= lease_rows.read_now(connection):
         return GetLeaseResponse("", "", run.run.status)
     return GetLeaseResponse(run.lease_owner, run.lease_address, run.run.status)
 
 
-def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) -> None:
+def release_run(tx: Transaction, address: RunRef, epoch: int) -> None:
     """Release a run's lease. Raises LEASE_LOST."""
-    check_min_tier(caller, Tier.SYSTEM, "ReleaseRun")
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     if run.lease_owner:

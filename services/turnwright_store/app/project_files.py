@@ -10,11 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec.structs import replace
-from turnwright_values.types import Tier
 
 from turnwright_core.checks import over_limit
-from turnwright_kit.auth import check_min_tier
-from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.domain.names import RunRef
@@ -29,13 +26,12 @@ AT_ONCE_MAX: Final = 500
 
 
 def adopt_files(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, like_run: str
+    tx: Transaction, rules: StoreRules, address: RunRef, epoch: int, like_run: str
 ) -> list[tuple[str, str]]:
     """Copy the file views of another run to a run without any; returns its files then, with hashes.
 
     Raises LEASE_LOST, LIMIT_EXCEEDED.
     """
-    check_min_tier(caller, Tier.SYSTEM, "AdoptFiles")
     run = get_run_head(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     seen = rows.files_seen(tx.connection, run.id)

@@ -9,14 +9,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 from turnwright.store.v1 import lease_pb2
 from turnwright_values.store import Durability, Lease, LeaseState
-from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_count
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
 from turnwright_core.wire.times import span_from_pb, span_to_pb
-from turnwright_kit.auth import check_min_tier
-from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.store_rules import newer_schemes
@@ -42,7 +40,6 @@ class LeaseRpcs(Calls):
         work = partial(
             app.claim_run,
             rules=self._rules,
-            caller=current_caller(),
             address=address_of(request),
             who=claimant_of(self._rules, request),
         )
@@ -56,7 +53,6 @@ class LeaseRpcs(Calls):
         find = partial(
             app.find_work,
             rules=self._rules,
-            caller=current_caller(),
             workspaces=request.workspace_ids,
             limit=request.limit,
         )
@@ -75,7 +71,6 @@ class LeaseRpcs(Calls):
         query = partial(
             app.list_work,
             rules=self._rules,
-            caller=current_caller(),
             workspaces=request.workspace_ids,
             size=request.page_size,
             with_held=request.with_held,
@@ -83,8 +78,7 @@ class LeaseRpcs(Calls):
         return lease_pb2.ListWorkResponse(runs=map(wire.run_to_pb, await self._database.read(query)))
 
     async def RenewLeases(self, request: lease_pb2.RenewLeasesRequest, _context: Any) -> lease_pb2.RenewLeasesResponse:
-        caller, who = current_caller(), claimant_of(self._rules, request)
-        check_min_tier(caller, Tier.SYSTEM, "RenewLeases")
+        who = claimant_of(self._rules, request)
         check_count("leases", len(request.leases), app.LEASES_MAX)
         app.check_workspaces(request.workspace_ids)
         states: list[LeaseState] = []
@@ -103,12 +97,12 @@ class LeaseRpcs(Calls):
         )
 
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
-        query = partial(app.get_lease, caller=current_caller(), address=address_of(request))
+        query = partial(app.get_lease, address=address_of(request))
         return lease_to_pb(await self._database.read(query))
 
-    @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL)
-    def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller) -> Fields:
-        app.release_run(tx, caller, address_of(request), request.epoch)
+    @mutation(locks=run_locks, durability=Durability.NORMAL)
+    def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, _caller: Caller) -> Fields:
+        app.release_run(tx, address_of(request), request.epoch)
         return {}
 
 

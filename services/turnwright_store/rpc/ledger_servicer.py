@@ -115,7 +115,6 @@ class LedgerRpcs(Calls):
         work = partial(
             adopt_files,
             rules=self._rules,
-            caller=current_caller(),
             address=address_of(request),
             epoch=request.epoch,
             like_run=request.like_run,
@@ -160,7 +159,7 @@ class LedgerRpcs(Calls):
         written: WriteEntriesResponse = WRITE_ENTRIES.answer_from_pb(answer)
         return written
 
-    @mutation(locks=run_locks, min_tier=Tier.SYSTEM)
+    @mutation(locks=run_locks)
     def WriteTitle(self, request: ledger_pb2.WriteTitleRequest, tx: Transaction, _caller: Caller) -> Fields:
         model = control.write_title(tx, address_of(request), title_call_from_pb(request.call))
         return {"model": wire.model_to_pb(model)} if model else {}

@@ -122,7 +122,9 @@ class Run:
         await self._do(commands.enqueue_loop, prompt="go", settings=LoopSettings(Mode.ACT), run_settings=RunSettings())
 
     async def claim(self):
-        self.epoch = (await self._do(leases.claim_run, who=Claimant("o", "h:1", 3_600_000))).epoch
+        who = Claimant("o", "h:1", 3_600_000)
+        work = partial(leases.claim_run, rules=self.store.rules, address=self.address, who=who)
+        self.epoch = (await self.store.write(work)).epoch
 
     async def write(self, writes, run_status=0):
         await self._write(self.epoch or None, writes, run_status)

@@ -127,7 +127,7 @@ async def working(database):
     settings = LoopSettings(Mode.ACT, "fast")
     fields = {"prompt": "x", "settings": settings, "run_settings": RunSettings()}
     await one.write(commands.enqueue_loop, rules=one.rules, caller=SYSTEM, address=ADDRESS, **fields)
-    await one.write(leases.claim_run, rules=one.rules, caller=SYSTEM, address=ADDRESS, who=OWNER)
+    await one.write(leases.claim_run, rules=one.rules, address=ADDRESS, who=OWNER)
     yield one
     await database.close()
 
