@@ -267,12 +267,13 @@ class _Progress:
         elif self._is_pipe:
             write_line(row_line(column.value(result) for column in RESULTS))
         else:
-            why = f"  {safe_line(result.error or result.check, 200)}" if not result.success else ""
-            values = {column.name: column.shown(result) for column in RESULTS}
-            write_line(
-                f"{self._shown}/{self._total}  {values['check']}  {values['task']}  {values['variant']}  "
-                f"{values['turns']} turns  {result.prompt_tokens:,} tokens  {values['seconds']} s{why}"
+            shown = {column.name: column.shown(result) for column in RESULTS}
+            figures = (
+                *(f"{self._shown}/{self._total}", shown["check"], shown["task"], shown["variant"]),
+                *(f"{shown['turns']} turns", f"{result.prompt_tokens:,} tokens", f"{shown['cached'] or '0%'} cached"),
+                *(shown["cost"], f"{shown['seconds']} s", safe_line(shown["why"], 200)),
             )
+            write_line("  ".join(filter(None, figures)))
 
 
 def _report(call: Invocation, file: Path, read: EvalFile, results: list[EvalResult], html: Path | None) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cli_process import Bench, json_lines
+from e2e.terminals import terminal
 from evals.played_model import PlayedModel, common, usage_of
 from living import is_alive
 from turnwright_cli.eval_file import read_eval_file
@@ -263,6 +264,14 @@ def test_ctrl_c_aborts_what_runs_and_reports_what_is_done(bench) -> None:
     assert [one["totals"]["runs"] for one in last["variants"]] == [1, 1, 0]
     assert last["variants"][2]["ratios"]["turns"] is None
     assert not is_alive(int(pid.read_text()))
+
+
+def test_a_terminal_shows_each_run_on_a_line(bench) -> None:
+    bench.script("m", "<sh>touch done</sh>", '<update status="200">Done.</update>')
+    with terminal(bench, "eval", str(evals_file(bench.root, SMALL)), columns=120) as shown:
+        shown.expect_text(r"1/1  passed  a  one  2 turns  [\d,]+ tokens  0% cached  \d+\.\d s")
+        shown.expect_text("In brackets: the ratio to the first variant.")
+        assert shown.end() == 0
 
 
 def test_the_cache_of_the_played_model_is_a_prefix_in_steps() -> None:
