@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from turnwright.runs.v1 import watch_runs_pb2
 from turnwright.store.v1 import (
+    delivery_pb2,
     lease_pb2,
     ledger_pb2,
     policy_pb2,
@@ -37,6 +38,7 @@ MESSAGES = (
     ledger_pb2,
     read_pb2,
     policy_pb2,
+    delivery_pb2,
     watch_runs_pb2,
 )
 
