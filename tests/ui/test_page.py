@@ -321,9 +321,9 @@ async def test_a_busy_run_has_a_queue_and_can_be_stopped(at):
         await page.get_by_role("list", name="Queue").wait_for(state="detached")
         await page.get_by_role("textbox", name="Comment for the model").fill("Not this.")
         await page.get_by_role("button", name="Reject").click()
-        await page.get_by_text("rejected by ann").wait_for()
-        await page.get_by_text("Not this.").first.wait_for()
         await at.services.until(queued)
+        await page.goto(f"{at.url}/#/run/{at.services.project}/busy/turn/1")
+        await page.get_by_text("rejected by ann: Not this.").wait_for()
     assert not (at.services.files / "ran").exists()
 
 

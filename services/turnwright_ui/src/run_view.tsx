@@ -46,6 +46,12 @@ export function RunView({ model, view, part }: { model: RunModel; view: string; 
     <main id="main" class="run">
       <header class="run-head">
         <h1><Line text={model.run} /> <StateMark state={fold.state} /></h1>
+        {fold.run?.loop && (
+          <p>
+            {fold.run.loop.endTime && <span class={`status ${statusTone(fold.run.loop.status)}`}>{fold.run.loop.status} <Line text={fold.run.loop.reason} max={200} /> </span>}
+            <Line text={fold.run.loop.prompt} max={160} />
+          </p>
+        )}
         <p class="figures-line">
           <Line text={model.project} max={60} />, {plural(totals.turns, "turn")}, {count(totals.prompt)} tokens in, {count(totals.completion)} out,{" "}
           <b>{share(totals.cached, totals.prompt)}</b> cached, {costWords(totals)}
