@@ -89,7 +89,7 @@ class Door(ConnectASGIApplication[GuardedServer]):
                 "Send the length of a body, or chunks, and not both.",
                 [(b"connection", b"close")],
             )
-        if origin and origin not in self._origins and urlsplit(origin).netloc != host:
+        if origin and origin not in self._origins and origin not in (f"http://{host}", f"https://{host}"):
             return await exchange.refuse(
                 403, "permission_denied",
                 f"Pages of {origin} may not call: name it in TURNWRIGHT_HTTP_ORIGINS.",
@@ -164,9 +164,7 @@ def _peer(scope: Scope) -> str:
 
 
 def _is_this_host(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname if host.isascii() else ""
-    if name == "localhost":
-        return True
     with suppress(ValueError):
-        return ipaddress.ip_address(name or "").is_loopback
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     return False

@@ -7,11 +7,10 @@ matter of the proxy in front.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import ssl
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -139,34 +138,30 @@ class HttpListener:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     """What handshakes are made with: the newest certificates at each."""
+    used = tls.current()
+    first = latest = _context_of(used, tls)
+
+    def take_newest(connection: ssl.SSLObject, *_: object) -> None:
+        nonlocal used, latest
+        if (found := tls.current()) is not used:
+            used, latest = found, _context_of(found, tls)
+        # A whole one: an authority that was taken away must not be trusted any more.
+        connection.context = latest
+
+    first.sni_callback = take_newest
+    return first
+
+
+def _context_of(found: Certificates, tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    used = tls.current()
-    _load(context, used, tls)
-
-    def newest(*_: object) -> None:
-        nonlocal used
-        if (found := tls.current()) is not used:
-            used = found
-            _load(context, found, tls)
-
-    context.sni_callback = newest
-    return context
-
-
-def _file(content: bytes) -> IO[bytes]:
-    file = os.fdopen(os.memfd_create("tls"), "w+b")
-    file.write(content)
-    file.flush()
-    return file
-
-
-def _load(context: ssl.SSLContext, found: Certificates, tls: Tls) -> None:
-    # The library reads files only; these are in memory, and have no name.
-    with _file(found.chain + b"\n" + found.key) as file:
+    # The library reads files only; this one is in memory, and has no name.
+    with os.fdopen(os.memfd_create("tls"), "w+b") as file:
+        file.write(found.chain + b"\n" + found.key)
+        file.flush()
         context.load_cert_chain(f"/dev/fd/{file.fileno()}")
     if tls.mutual:
         context.verify_mode = ssl.CERT_REQUIRED
-        with contextlib.suppress(ssl.SSLError):  # those that it has already
-            context.load_verify_locations(cadata=found.authorities.decode())
+        context.load_verify_locations(cadata=found.authorities.decode())
+    return context

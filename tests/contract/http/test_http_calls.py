@@ -157,6 +157,8 @@ async def test_a_number_that_no_enum_has_is_refused_as_with_grpc(door):
         ("GET", f"/{EXECUTOR}/GetStatus", {"host": "127.0.0.1.evil.example"}, 403, "localhost"),
         ("GET", f"/{EXECUTOR}/GetStatus", {"host": "localhost@evil.example"}, 403, "localhost"),
         ("POST", f"/{EXECUTOR}/Act", {"origin": "https://evil.example"}, 403, "TURNWRIGHT_HTTP_ORIGINS"),
+        ("GET", f"/{EXECUTOR}/GetStatus", {"host": "["}, 403, "localhost"),
+        ("POST", f"/{EXECUTOR}/Act", {"origin": "http://["}, 403, "TURNWRIGHT_HTTP_ORIGINS"),
         ("POST", f"/{EXECUTOR}/Act", {"origin": "null"}, 403, "TURNWRIGHT_HTTP_ORIGINS"),
         ("OPTIONS", f"/{EXECUTOR}/Act", {"origin": "https://evil.example"}, 403, "TURNWRIGHT_HTTP_ORIGINS"),
     ],

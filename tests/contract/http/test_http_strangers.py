@@ -307,3 +307,59 @@ async def test_tls_takes_the_certificates_of_grpc_and_newer_ones_when_they_come(
         async with asyncio.timeout(WAIT_S):
             while await asyncio.to_thread(number) == before:  # noqa: ASYNC110 - files tell nobody
                 await asyncio.sleep(0.1)
+
+
+async def test_where_grpc_asks_for_a_certificate_http_does_too_and_forgets_an_authority_that_was_taken_away(tmp_path):
+    authority, other = Authority(tmp_path / "ca.pem"), Authority(tmp_path / "other.pem")
+    folder, client = authority.issue(tmp_path / "tls"), other.issue(tmp_path / "client")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(authority.file.read_bytes() + other.file.read_bytes())
+    files = {"tls_cert": folder / "cert.pem", "tls_key": folder / "key.pem", "tls_ca": trusted, "tls_mutual": True}
+    settings = Settings(
+        home=tmp_path, **{key: str(value) if key != "tls_mutual" else value for key, value in files.items()}
+    )
+
+    def knock(port: int, *, presents: bool) -> bool:
+        """Whether a request is answered."""
+        context = ssl.create_default_context(cafile=str(authority.file))
+        if presents:
+            context.load_cert_chain(client / "cert.pem", client / "key.pem")
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+            ):
+                secure.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                return secure.recv(16).startswith(b"HTTP/1.1 404")
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+    service = Service(
+        "store", "turnwright.store.v1.StoreService", Pages().register, settings=settings, http=HttpPort("127.0.0.1:0")
+    )
+    server = RunningServer(service, "127.0.0.1:0", SECRET, 0.1)
+    await server.start()
+    try:
+        port = int(server.http.address.rpartition(":")[2])
+        assert await asyncio.to_thread(knock, port, presents=True)
+        assert not await asyncio.to_thread(knock, port, presents=False)
+        trusted.write_bytes(authority.file.read_bytes())
+        async with asyncio.timeout(WAIT_S):
+            while await asyncio.to_thread(knock, port, presents=True):  # noqa: ASYNC110 - files tell nobody
+                await asyncio.sleep(0.1)
+    finally:
+        await server.stop()
+
+
+async def test_no_header_stands_for_a_certificate(tmp_path):
+    uri = "spiffe://turnwright/ns/a/sa/ann"
+    proxy = '[[proxy]]\naddress = "127.0.0.6"\n'
+    (tmp_path / "identity.toml").write_text(f'{proxy}[[peer]]\nuri = "{uri}"\nprincipal = "ann"\n')
+    async with pages(tmp_path) as (served, port):
+        served.size = 10
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            for headers in ({}, {"x-forwarded-client-cert": f"URI={uri}"}):
+                found = await http.post(LIST, json={"project": PROJECT}, headers=headers)
+                assert (found.status_code, reason_of(found.json())) == (401, "UNAUTHENTICATED")
+            token = bearer(token_for("bob", audience="store"))
+            assert (await http.post(LIST, json={"project": PROJECT}, headers=token)).is_success
