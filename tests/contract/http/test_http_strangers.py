@@ -226,7 +226,7 @@ async def test_a_head_that_does_not_come_is_given_up(tmp_path, before, sent):
 
 
 async def test_connections_are_bounded(tmp_path):
-    async with pages(tmp_path, HttpBounds(connections_max=3)) as (_, port):
+    async with pages(tmp_path, HttpBounds(connections_max=3, head_s=10 * WAIT_S)) as (_, port):
         held = [await connected(port, b"GET ") for _ in range(3)]
         reader, writer = await connected(port, b"")
         with contextlib.suppress(ConnectionResetError):
