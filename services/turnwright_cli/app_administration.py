@@ -1,0 +1,111 @@
+"""The commands for what a deployment keeps of its people and tells others: the audit, quotas and webhooks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click import Argument, Option
+
+from turnwright_cli.options import AT_LEAST_0, COMMON, DEPLOYMENT, add_command, add_group
+
+_METRIC: Final = Argument(
+    ["metric"], metavar="METRIC",
+    type=click.Choice([
+        "tokens-day", "tokens-month", "cost-day", "cost-month", "commands-minute", "runs", "calls", "unsent-bytes",
+    ]),
+    help="tokens-day, tokens-month, cost-day, cost-month, commands-minute; at once: runs, calls, unsent-bytes.",
+)  # fmt: skip
+_SUBJECT: Final = Option(
+    ["--of", "subject"], metavar="SUBJECT", default="",
+    help="Whose: user:NAME or group:NAME, with --deployment also project:NAME [all together]",
+)  # fmt: skip
+_WEBHOOK: Final = Argument(["name"], metavar="NAME", help="Name of the webhook.")
+
+
+def add_administration(app: click.Group) -> None:
+    """Add them to the command line."""
+    add_command(
+        app,
+        "audit",
+        "administration:show_audit",
+        "List who has changed what in the project, the latest first, with times in UTC.",
+        DEPLOYMENT,
+        Option(["--refused"], is_flag=True, help="List calls that were refused instead."),
+        Option(["--since"], metavar="TIME", default="", help="Only of this time: such as 30m, 12h or 7d."),
+        Option(["--most"], type=AT_LEAST_0, default=100, metavar="N", help="At most so many; 0: all [100]"),
+    )
+    quota = add_group(
+        app,
+        "quota",
+        "Manage what models may take in a day or a month; without a command, list it.",
+        DEPLOYMENT,
+        *COMMON,
+        work="administration:list_quotas",
+    )
+    add_command(quota, "list", "administration:list_quotas", "List the quotas, as without a command.", DEPLOYMENT)
+    add_command(
+        quota,
+        "set",
+        "administration:set_quota",
+        "Set a quota, or its limit. Loops end before a call of a model for which it has no room.",
+        _METRIC,
+        Argument(["limit"], type=click.FloatRange(0, 1e12), metavar="LIMIT", help="Tokens, or US dollars."),
+        _SUBJECT,
+        DEPLOYMENT,
+    )
+    add_command(
+        quota, "remove", "administration:remove_quota", "Remove a quota, with what it knows of what was used.",
+        _METRIC, _SUBJECT, DEPLOYMENT,
+    )  # fmt: skip
+    _add_webhooks(app)
+
+
+def _add_webhooks(app: click.Group) -> None:
+    webhook = add_group(
+        app,
+        "webhook",
+        "Manage HTTP servers that are told what becomes of runs; without a command, list them.",
+        *COMMON,
+        work="webhooks:list_webhooks",
+    )
+    add_command(webhook, "list", "webhooks:list_webhooks", "List the webhooks, as without a command.")
+    add_command(
+        webhook,
+        "set",
+        "webhooks:set_webhook",
+        "Set a webhook, and show the secret by which its server verifies what it is sent.",
+        _WEBHOOK,
+        Argument(["url"], metavar="URL", help="Where it listens: https://HOST/PATH."),
+        Option(
+            ["--on", "events"],
+            multiple=True,
+            type=click.Choice(["ended", "waiting"]),
+            help="What it is told: that a loop has ended, or waits for a decision; repeatable [ended]",
+        ),
+        Option(["--run"], metavar="ALIAS", default="", help="The only run that it is told about [all]"),
+    )
+    add_command(
+        webhook, "remove", "webhooks:remove_webhook", "Remove a webhook, with what it is still to be told.", _WEBHOOK
+    )
+    add_command(
+        webhook,
+        "deliveries",
+        "webhooks:list_deliveries",
+        "List what webhooks were told, the latest first.",
+        Option(["--webhook"], metavar="NAME", default="", help="Only what this one was told."),
+        Option(
+            ["--state"],
+            type=click.Choice(["pending", "delivered", "dead"]),
+            default="",
+            help="Only what waits, has arrived, or was given up.",
+        ),
+        Option(["--most"], type=click.IntRange(1, 1000), default=100, metavar="N", help="At most so many [100]"),
+    )
+    add_command(
+        webhook,
+        "retry",
+        "webhooks:retry_delivery",
+        "Send something again, at once and with all attempts.",
+        Argument(["delivery"], metavar="ID", help="Id of the delivery."),
+    )
