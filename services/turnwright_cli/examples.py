@@ -91,7 +91,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright webhook list": ("turnwright webhook list --json",),
     "turnwright webhook set": (
         "turnwright webhook set ci https://ci.example.com/turnwright",
-        "turnwright webhook set chat https://chat.example.com/hooks/1 --on waiting --on ended --run nightly",
+        "turnwright webhook set chat https://example.com/hook --on waiting --run r",
     ),
     "turnwright webhook remove": ("turnwright webhook remove ci",),
     "turnwright webhook deliveries": ("turnwright webhook deliveries --state dead",),
