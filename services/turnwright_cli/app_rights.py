@@ -111,9 +111,7 @@ def _add_trials(policy: click.Group) -> None:
 
 
 def _add_tokens(app: click.Group) -> None:
-    token = add_group(
-        app, "token", "Manage tokens with fewer rights than this deployment's secret, and print keys."
-    )
+    token = add_group(app, "token", "Manage tokens with fewer rights than this deployment's secret, and print keys.")
     add_command(
         token,
         "create",
