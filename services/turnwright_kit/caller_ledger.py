@@ -12,7 +12,7 @@ Source: architecture 10.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -41,7 +41,8 @@ class CallerLimits(Struct, frozen=True):
     presumed_s: float = 2.0
     """Seconds for which a call counts as a largest answer before it has one."""
     is_quota: bool = False
-    """Whether a quota of the caller says so."""
+    """Whether a quota says so."""
+    whose: str = "This caller"
 
     def times(self, number: int) -> CallerLimits:
         """Those of so many callers together."""
@@ -53,6 +54,18 @@ class CallerLimits(Struct, frozen=True):
         """How a limit is raised."""
         how = f"it with `turnwright quota set {metric}`" if self.is_quota else f"TURNWRIGHT_CALLER_{setting}_MAX"
         return f"The operator can raise {how}."
+
+
+_BOUNDLESS: Final = 2**62
+
+
+def _shared_limits(quota: CallerQuota) -> CallerLimits:
+    """What several callers may have together."""
+    calls, unsent_bytes = (_BOUNDLESS if one is None else one for one in (quota.calls, quota.unsent_bytes))
+    kind, _, name = quota.subject.partition(":")
+    whose = f"The {kind} {name}" if kind else "All callers together"
+    where = f" in {quota.project}" if quota.project else ""
+    return CallerLimits(calls, _BOUNDLESS, unsent_bytes, is_quota=True, whose=f"{whose}{where}")
 
 
 class _Account(Struct):
@@ -83,7 +96,7 @@ class CallerLedger:
         """`quota_of` says what a principal may have in the place of these limits."""
         self._limits, self._quota_of = limits, quota_of
         self._of_connection = limits.times(CALLERS_PER_CONNECTION)
-        self._accounts: dict[tuple[str, str], _Account] = {}
+        self._accounts: dict[tuple[str, ...], _Account] = {}
 
     def check(self, principal: str, *, is_stream: bool) -> None:
         """Refuse a call of a caller that has too much under way, before its message is read. Raises QUEUE_FULL."""
@@ -100,14 +113,19 @@ class CallerLedger:
         unsent_bytes = limits.unsent_bytes if quota.unsent_bytes is None else quota.unsent_bytes
         return replace(limits, calls=calls, unsent_bytes=unsent_bytes, is_quota=True)
 
-    async def begin(self, principal: str, peer: str, *, is_stream: bool) -> CountedCall:
+    async def begin(
+        self, principal: str, peer: str, shared: Sequence[CallerQuota] = (), *, is_stream: bool
+    ) -> CountedCall:
         """Count a call, once there is room for its answer; an empty principal is a stranger's, known by the connection.
 
-        Raises QUEUE_FULL if there are too many already, or if the answers in the way are not being read.
+        It counts for the quotas that its caller shares, too. Raises QUEUE_FULL if there are too many already, or if
+        the answers in the way are not being read.
         """
-        keys = {("connection", peer): self._of_connection}
+        keys: dict[tuple[str, ...], CallerLimits] = {("connection", peer): self._of_connection}
         if principal:
             keys["caller", principal] = self._limits_of(principal)
+        for quota in shared:
+            keys["quota", quota.project, quota.subject] = _shared_limits(quota)
         for key, limits in keys.items():
             _check(self._accounts.get(key) or _Account(), limits, is_stream=is_stream)
         accounts = [(self._accounts.setdefault(key, _Account()), limits) for key, limits in keys.items()]
@@ -138,7 +156,7 @@ def _check(account: _Account, limits: CallerLimits, *, is_stream: bool) -> None:
         how = replace(limits, is_quota=limits.is_quota and not is_stream).raised_by(what.upper(), what)
         raise fault(
             Reason.QUEUE_FULL,
-            f"This caller has {under_way} {what} under way, the most that this service takes: wait until some have "
+            f"{limits.whose}: {under_way} {what} under way, the most that this service takes: wait until some have "
             f"ended, then retry. {how}",
             queue=what,
             limit=limit,
@@ -224,8 +242,8 @@ def _has_room(account: _Account, limits: CallerLimits) -> bool:
 def unread_error(limits: CallerLimits) -> TurnwrightError:
     return fault(
         Reason.QUEUE_FULL,
-        f"Answers to this caller wait to be read, and with this one they would be more than {limits.unsent_bytes} "
-        "bytes: read or cancel the calls that are open, then retry. "
+        f"{limits.whose}: answers wait to be read, and with this one they would be more than "
+        f"{limits.unsent_bytes} bytes: read or cancel the calls that are open, then retry. "
         f"{limits.raised_by('UNSENT_BYTES', 'unsent-bytes')}",
         queue="unsent_bytes",
         limit=limits.unsent_bytes,

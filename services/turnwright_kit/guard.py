@@ -279,7 +279,7 @@ class _Guarded(grpc.GenericRpcHandler):
         self._gate.revoked = self._policy.revoked_token_ids
         return self._gate.caller(metadata, context)
 
-    async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
+    async def _counted(self, context: Any, project: str = "", *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.
 
         Raises QUEUE_FULL. Calls of open methods are counted on their connection alone.
@@ -287,7 +287,8 @@ class _Guarded(grpc.GenericRpcHandler):
         if isinstance(context, LocalContext) or not (opened or current_caller().is_counted):
             return None
         principal = "" if opened else current_caller().name
-        counted = await self._ledger.begin(principal, context.peer(), is_stream=is_stream)
+        shared = () if opened else self._policy.quotas_over(current_caller(), project)
+        counted = await self._ledger.begin(principal, context.peer(), shared, is_stream=is_stream)
         task = asyncio.current_task()
         assert task, "handlers run in tasks"
         task.add_done_callback(lambda _: counted.end())
@@ -302,7 +303,7 @@ class _Guarded(grpc.GenericRpcHandler):
                 guarded.admitted("" if opened else self._admitted(context, metadata, access), checked(request))
                 if access:
                     await access.check(self._policy, current_caller(), request)
-                counted = await self._counted(context, opened=opened, is_stream=False)
+                counted = await self._counted(context, _project_of(access, request), opened=opened, is_stream=False)
                 if codec is None or isinstance(request, codec.request):
                     answer = await inner(request, context)
                 else:
@@ -346,7 +347,7 @@ class _Guarded(grpc.GenericRpcHandler):
                 guarded.admitted("" if opened else self._admitted(context, metadata, access), checked(request))
                 if access:
                     await access.check(self._policy, current_caller(), request)
-                counted = await self._counted(context, opened=opened, is_stream=True)
+                counted = await self._counted(context, _project_of(access, request), opened=opened, is_stream=True)
                 encode = None
                 limit = _size_limit(context, metadata)
                 if codec and not isinstance(request, codec.request):
@@ -373,6 +374,10 @@ class _Guarded(grpc.GenericRpcHandler):
 def _access_to(method: str) -> MethodAccess | None:
     """What a method of the contract asks of its callers; those of libraries ask nothing but an identity."""
     return method_access(method) if method.startswith(f"/{OURS}") else None
+
+
+def _project_of(access: MethodAccess | None, request: object) -> str:
+    return access.project_of(request) if access else ""
 
 
 def _size_limit(context: object, metadata: Metadata) -> int:

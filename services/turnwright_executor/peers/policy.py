@@ -71,4 +71,4 @@ async def _snapshots(parts: AsyncIterable[pb.WatchPolicyResponse]) -> AsyncGener
 
 def _quota_from_pb(quota: pb.CallerQuota) -> CallerQuota:
     given = {name: getattr(quota, name) for name in ("calls", "unsent_bytes") if quota.HasField(name)}
-    return CallerQuota(quota.principal, **given)
+    return CallerQuota(quota.subject, quota.project, **given)

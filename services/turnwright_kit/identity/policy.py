@@ -85,9 +85,12 @@ _OF_OPERATORS: Final = bits_of((Right.READ, Right.ADMIN))
 
 
 class CallerQuota(Struct, frozen=True):
-    """What one principal may have under way at a process; None: as the settings of its service say."""
+    """What callers may have under way at a process; None: as the settings of its service say, or as much as comes."""
 
-    principal: str
+    subject: str
+    """Whose: `user:NAME`, `group:NAME`, `project:NAME`; empty: of all together."""
+    project: str = ""
+    """For calls that name it; empty: all."""
     calls: int | None = None
     unsent_bytes: int | None = None
 
@@ -125,7 +128,7 @@ class Policy:
         self._now = PolicySnapshot(0)
         self._granted: dict[str, list[Grant]] = {}
         self._known: dict[Hashable, _Rights] = {}
-        self._quotas: dict[str, CallerQuota] = {}
+        self._quotas: dict[tuple[str, str], CallerQuota] = {}
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
         self.looks: set[Callable[[], None]] = set()
         """What is called at each change. It raises nothing."""
@@ -147,7 +150,7 @@ class Policy:
         for grant in snapshot.grants:
             granted.setdefault(grant.subject, []).append(grant)
         self._now, self._granted, self._known = snapshot, granted, {}
-        self._quotas = {quota.principal: quota for quota in snapshot.caller_quotas}
+        self._quotas = {(quota.project, quota.subject): quota for quota in snapshot.caller_quotas}
         for changed in self._waiting:
             changed.set()
         for look in tuple(self.looks):
@@ -215,7 +218,17 @@ class Policy:
 
     def quota_of(self, principal: str) -> CallerQuota | None:
         """What a principal may have under way; None: as the settings say."""
-        return self._quotas.get(principal)
+        return self._quotas.get(("", f"user:{principal}"))
+
+    def quotas_over(self, caller: Caller, project: str) -> Sequence[CallerQuota]:
+        """What a caller may have under way together with others, by a call that names a project, or none (empty)."""
+        if not self._quotas:
+            return ()
+        groups = [f"group:{group}" for group in caller.groups]
+        keys = [("", subject) for subject in ("", *groups)]
+        if project:
+            keys += [("", f"project:{project}"), *((project, each) for each in ("", f"user:{caller.name}", *groups))]
+        return [found for key in keys if (found := self._quotas.get(key))]
 
     def has(self, caller: Caller, right: Right, project: str) -> bool:
         return bool(self.rights_in(caller, project) & bit_of(right))

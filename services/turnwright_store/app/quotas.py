@@ -222,8 +222,6 @@ def set_quota(tx: Transaction, caller: Caller, project: str, wanted: pb.Quota) -
             "A quota is of `user:NAME` or `group:NAME`, in the deployment also of `project:NAME`, or of all together "
             "(empty).",
         )
-    if wanted.metric in OF_CALLERS and (project or not wanted.subject.startswith("user:")):
-        raise invalid("quota.subject", "A quota of calls or bytes is of `user:NAME`, in the deployment.")
     if wanted.metric == pb.QUOTA_METRIC_UNSENT_BYTES and wanted.limit < STOCK_MESSAGE_BYTES_MAX:
         raise invalid("quota.limit", f"limit must be at least {STOCK_MESSAGE_BYTES_MAX}, which one answer may have.")
     # Not `<`: what is no number compares as false.

@@ -60,7 +60,7 @@ class PolicyWatch(Struct):
             yield PolicyPart(now.version, grants)
         for revoked in split_by_weight(sorted(now.revoked_token_ids), len):
             yield PolicyPart(now.version, revoked_token_ids=revoked)
-        for quotas in split_by_weight(now.caller_quotas, lambda quota: len(quota.principal) + 32):
+        for quotas in split_by_weight(now.caller_quotas, lambda quota: len(f"{quota}".encode())):
             yield PolicyPart(now.version, caller_quotas=quotas)
         yield PolicyPart(now.version, is_last=True)
 

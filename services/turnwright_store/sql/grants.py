@@ -75,10 +75,12 @@ _VERSION: Final = select(scopes.c.revision).where(scopes.c.key == literal_column
 
 
 OF_CALLERS: Final = {QUOTA_METRIC_CALLS: "calls", QUOTA_METRIC_UNSENT_BYTES: "unsent_bytes"}
-"""The metrics of what single principals may have under way."""
+"""The metrics of what callers may have under way."""
 
-_OF_CALLERS: Final = select(quotas.c.subject, quotas.c.metric, quotas.c.most).where(
-    quotas.c.metric.in_([literal_column(str(int(metric))) for metric in OF_CALLERS])
+_OF_CALLERS: Final = (
+    select(func.coalesce(projects.c.name, literal_column("''")), quotas.c.subject, quotas.c.metric, quotas.c.most)
+    .outerjoin_from(quotas, projects, projects.c.id == quotas.c.project_id)
+    .where(quotas.c.metric.in_([literal_column(str(int(metric))) for metric in OF_CALLERS]))
 )
 
 
@@ -106,10 +108,10 @@ def read_policy(connection: Connection) -> PolicySnapshot:
 
 
 def _caller_quotas(connection: Connection) -> list[CallerQuota]:
-    found: dict[str, dict[str, int]] = {}
-    for subject, metric, most in connection.execute(_OF_CALLERS):
-        found.setdefault(subject.removeprefix("user:"), {})[OF_CALLERS[metric]] = most
-    return [CallerQuota(principal, **limits) for principal, limits in found.items()]
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for project, subject, metric, most in connection.execute(_OF_CALLERS):
+        found.setdefault((project, subject), {})[OF_CALLERS[metric]] = most
+    return [CallerQuota(subject, project, **limits) for (project, subject), limits in found.items()]
 
 
 # Grants ---------------------------------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ QUESTION = "log://turn_1/ask_user/Which_database%3F"
 
 
 @contextlib.asynccontextmanager
-async def person(services, name: str):
+async def person(services, name: str, **claims):
     """A client with a token of its own."""
-    async with Client.connect(services.addresses["executor"], token_for(name)) as client:
+    async with Client.connect(services.addresses["executor"], token_for(name, **claims)) as client:
         yield client
 
 

@@ -30,6 +30,37 @@ async def test_calls_of_a_caller_are_limited_by_its_quota_while_there_is_one(ser
                 await asyncio.sleep(0.05)
 
 
+SHARED = {
+    "of all": ("", "", True),
+    "of a group": ("", "group:shop", True),
+    "of a project, by an operator": ("", "project:{project}", True),
+    "of a project": ("{project}", "", True),
+    "of a person in a project": ("{project}", "user:ann", True),
+    "of another group": ("", "group:sales", False),
+    "of another person in the project": ("{project}", "user:bob", False),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_calls_of_several_callers_share_a_quota(services, kind):
+    where, whose, is_refused = SHARED[kind]
+    where, whose = where.format(project=services.project), whose.format(project=services.project)
+    async with person(services, "ann", groups={"shop"}) as ann:
+        await services.client.set_quota(where, pb.Quota(subject=whose, metric=pb.QUOTA_METRIC_CALLS, limit=0))
+        # Whoever is told of this one is told of the other.
+        await services.client.set_quota("", pb.Quota(subject="user:eve", metric=pb.QUOTA_METRIC_CALLS, limit=0))
+        async with person(services, "eve") as eve, asyncio.timeout(60):
+            while not await refusal(eve.list_models()):  # noqa: ASYNC110 - the executor learns of it soon
+                await asyncio.sleep(0.05)
+        error = await refusal(ann.list_quotas(services.project))
+        assert (error and error.reason) == (Reason.QUEUE_FULL if is_refused else None)
+        if not where and not whose.startswith("project:"):
+            # It names no project.
+            assert bool(await refusal(ann.list_models())) is is_refused
+    for subject in (whose, "user:eve"):
+        await services.client.delete_quota(where if subject == whose else "", subject, pb.QUOTA_METRIC_CALLS)
+
+
 async def refusal(call) -> TurnwrightError | None:
     try:
         await call
@@ -39,8 +70,7 @@ async def refusal(call) -> TurnwrightError | None:
 
 
 MALFORMED = {
-    "of a group": (pb.Quota(subject="group:shop", metric=pb.QUOTA_METRIC_CALLS, limit=5), "", "quota.subject"),
-    "of a project": (pb.Quota(subject="user:ann", metric=pb.QUOTA_METRIC_CALLS, limit=5), "project", "quota.subject"),
+    "of nobody": (pb.Quota(subject="ann", metric=pb.QUOTA_METRIC_CALLS, limit=5), "", "quota.subject"),
     "too few bytes": (pb.Quota(subject="user:ann", metric=pb.QUOTA_METRIC_UNSENT_BYTES, limit=5), "", "quota.limit"),
 }
 

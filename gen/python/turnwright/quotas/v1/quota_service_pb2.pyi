@@ -45,12 +45,12 @@ class _QuotaMetricEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuotaMetr
     RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
     """
     QUOTA_METRIC_CALLS: _QuotaMetric.ValueType  # 7
-    """Calls with one answer that a principal has under way at one process of a service, in the place of its setting
-    TURNWRIGHT_CALLER_CALLS_MAX. Only of `user:NAME` in the deployment. One beyond it fails with RESOURCE_EXHAUSTED, reason
-    QUEUE_FULL. What is used is not known.
+    """Calls with one answer that are under way at one process of a service. Of `user:NAME` in the deployment it stands in the place
+    of its setting TURNWRIGHT_CALLER_CALLS_MAX; others are for all whom they are of together, those of a project for calls that
+    name it. One beyond it fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL. What is used is not known.
     """
     QUOTA_METRIC_UNSENT_BYTES: _QuotaMetric.ValueType  # 8
-    """The same for the bytes of answers that it has not read yet, in the place of TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304."""
+    """The same for the bytes of answers that were not read yet, and TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304."""
 
 class QuotaMetric(_QuotaMetric, metaclass=_QuotaMetricEnumTypeWrapper):
     """What a quota limits."""
@@ -74,12 +74,12 @@ QUOTA_METRIC_RUNS: QuotaMetric.ValueType  # 6
 RESOURCE_EXHAUSTED, reason QUOTA_EXCEEDED; one for a run that is at work is not.
 """
 QUOTA_METRIC_CALLS: QuotaMetric.ValueType  # 7
-"""Calls with one answer that a principal has under way at one process of a service, in the place of its setting
-TURNWRIGHT_CALLER_CALLS_MAX. Only of `user:NAME` in the deployment. One beyond it fails with RESOURCE_EXHAUSTED, reason
-QUEUE_FULL. What is used is not known.
+"""Calls with one answer that are under way at one process of a service. Of `user:NAME` in the deployment it stands in the place
+of its setting TURNWRIGHT_CALLER_CALLS_MAX; others are for all whom they are of together, those of a project for calls that
+name it. One beyond it fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL. What is used is not known.
 """
 QUOTA_METRIC_UNSENT_BYTES: QuotaMetric.ValueType  # 8
-"""The same for the bytes of answers that it has not read yet, in the place of TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304."""
+"""The same for the bytes of answers that were not read yet, and TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304."""
 Global___QuotaMetric: _TypeAlias = QuotaMetric  # noqa: Y015
 
 @_typing.final

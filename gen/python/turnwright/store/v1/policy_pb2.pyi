@@ -70,7 +70,7 @@ class WatchPolicyResponse(_message.Message):
 
     @_builtins.property
     def caller_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallerQuota]:
-        """What single principals may have under way, in the place of a service's settings."""
+        """What callers may have under way."""
 
     @_builtins.property
     def heartbeat(self) -> _heartbeat_pb2.Heartbeat:
@@ -98,29 +98,35 @@ Global___WatchPolicyResponse: _TypeAlias = WatchPolicyResponse  # noqa: Y015
 
 @_typing.final
 class CallerQuota(_message.Message):
-    """What a principal may have under way at one process of a service."""
+    """What callers may have under way at one process of a service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     UNSENT_BYTES_FIELD_NUMBER: _builtins.int
-    principal: _builtins.str
-    """Name of the principal."""
+    PROJECT_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """Whose, as in Quota: `user:NAME`, `group:NAME`, `project:NAME`, or empty for all together. What a user may have in the
+    deployment stands in the place of the service's settings; what others may have together, beside these.
+    """
     calls: _builtins.int
-    """Calls with one answer. Absent: as the service's settings say."""
+    """Calls with one answer. Absent: as the service's settings say, or as many as come."""
     unsent_bytes: _builtins.int
-    """Bytes of answers that it has not read yet. Absent: as the service's settings say."""
+    """Bytes of answers that were not read yet. Absent: as the service's settings say, or as many as come."""
+    project: _builtins.str
+    """The project whose quota it is, for calls that name it. Empty: the deployment's."""
     def __init__(
         self,
         *,
-        principal: _builtins.str = ...,
+        subject: _builtins.str = ...,
         calls: _builtins.int | None = ...,
         unsent_bytes: _builtins.int | None = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_calls", b"_calls", "_unsent_bytes", b"_unsent_bytes", "calls", b"calls", "unsent_bytes", b"unsent_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls", b"_calls", "_unsent_bytes", b"_unsent_bytes", "calls", b"calls", "principal", b"principal", "unsent_bytes", b"unsent_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls", b"_calls", "_unsent_bytes", b"_unsent_bytes", "calls", b"calls", "project", b"project", "subject", b"subject", "unsent_bytes", b"unsent_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calls: _TypeAlias = _typing.Literal["calls"]  # noqa: Y015
     _WhichOneofArgType__calls: _TypeAlias = _typing.Literal["_calls", b"_calls"]  # noqa: Y015

@@ -289,16 +289,16 @@ export enum QuotaMetric {
   RUNS = 6,
 
   /**
-   * Calls with one answer that a principal has under way at one process of a service, in the place of its setting
-   * TURNWRIGHT_CALLER_CALLS_MAX. Only of `user:NAME` in the deployment. One beyond it fails with RESOURCE_EXHAUSTED, reason
-   * QUEUE_FULL. What is used is not known.
+   * Calls with one answer that are under way at one process of a service. Of `user:NAME` in the deployment it stands in the place
+   * of its setting TURNWRIGHT_CALLER_CALLS_MAX; others are for all whom they are of together, those of a project for calls that
+   * name it. One beyond it fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL. What is used is not known.
    *
    * @generated from enum value: QUOTA_METRIC_CALLS = 7;
    */
   CALLS = 7,
 
   /**
-   * The same for the bytes of answers that it has not read yet, in the place of TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304.
+   * The same for the bytes of answers that were not read yet, and TURNWRIGHT_CALLER_UNSENT_BYTES_MAX. At least 4194304.
    *
    * @generated from enum value: QUOTA_METRIC_UNSENT_BYTES = 8;
    */

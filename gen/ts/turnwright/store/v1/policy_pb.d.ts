@@ -68,7 +68,7 @@ export declare type WatchPolicyResponse = Message<"turnwright.store.v1.WatchPoli
   last: boolean;
 
   /**
-   * What single principals may have under way, in the place of a service's settings.
+   * What callers may have under way.
    *
    * @generated from field: repeated turnwright.store.v1.CallerQuota caller_quotas = 5;
    */
@@ -89,31 +89,39 @@ export declare type WatchPolicyResponse = Message<"turnwright.store.v1.WatchPoli
 export declare const WatchPolicyResponseSchema: GenMessage<WatchPolicyResponse>;
 
 /**
- * What a principal may have under way at one process of a service.
+ * What callers may have under way at one process of a service.
  *
  * @generated from message turnwright.store.v1.CallerQuota
  */
 export declare type CallerQuota = Message<"turnwright.store.v1.CallerQuota"> & {
   /**
-   * Name of the principal.
+   * Whose, as in Quota: `user:NAME`, `group:NAME`, `project:NAME`, or empty for all together. What a user may have in the
+   * deployment stands in the place of the service's settings; what others may have together, beside these.
    *
-   * @generated from field: string principal = 1;
+   * @generated from field: string subject = 1;
    */
-  principal: string;
+  subject: string;
 
   /**
-   * Calls with one answer. Absent: as the service's settings say.
+   * Calls with one answer. Absent: as the service's settings say, or as many as come.
    *
    * @generated from field: optional uint64 calls = 2;
    */
   calls?: bigint | undefined;
 
   /**
-   * Bytes of answers that it has not read yet. Absent: as the service's settings say.
+   * Bytes of answers that were not read yet. Absent: as the service's settings say, or as many as come.
    *
    * @generated from field: optional uint64 unsent_bytes = 3;
    */
   unsentBytes?: bigint | undefined;
+
+  /**
+   * The project whose quota it is, for calls that name it. Empty: the deployment's.
+   *
+   * @generated from field: string project = 4;
+   */
+  project: string;
 };
 
 /**
