@@ -147,7 +147,9 @@ PAIRS = [
         wire.END_TURN.request_from_pb,
     ),
     (
-        EndTurnResponse(RUN, CURSOR, TURN, registry_to_pb([SCHEME]), CHANGE, released=True, rules=RULES),
+        EndTurnResponse(
+            RUN, CURSOR, TURN, registry_to_pb([SCHEME]), CHANGE, released=True, rules=RULES, deliveries_due=True
+        ),
         wire.END_TURN.answer_to_pb,
         wire.END_TURN.answer_from_pb,
     ),
