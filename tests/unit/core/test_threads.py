@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -58,3 +59,25 @@ async def test_an_idle_thread_ends():
         worker = await pool.run(threading.current_thread)
         await asyncio.to_thread(worker.join, 30)
         assert not worker.is_alive()
+
+
+async def test_a_caller_that_is_cancelled_as_its_call_fails_leaves_nothing_unasked():
+    """Python would log that an exception was never retrieved, whenever it collects the future."""
+    complaints, loop = [], asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, about: complaints.append(about["message"]))
+    soon = loop.call_soon_threadsafe
+
+    def soon_and_cancel(callback, *arguments):
+        # Behind the answer, and before the caller is woken by it.
+        soon(callback, *arguments)
+        soon(caller.cancel)
+
+    def work() -> None:
+        raise ValueError
+
+    caller = asyncio.create_task(DaemonThreadPool("failing", 1).run(work))
+    loop.call_soon_threadsafe = soon_and_cancel
+    await asyncio.wait((caller,))
+    del loop.call_soon_threadsafe
+    gc.collect()
+    assert (caller.cancelled(), complaints) == (True, [])
