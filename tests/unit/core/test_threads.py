@@ -69,8 +69,7 @@ async def test_a_caller_that_is_cancelled_as_its_call_fails_leaves_nothing_unask
 
     def soon_and_cancel(callback, *arguments):
         # Behind the answer, and before the caller is woken by it.
-        soon(callback, *arguments)
-        soon(caller.cancel)
+        soon(lambda: (callback(*arguments), caller.cancel()))
 
     def work() -> None:
         raise ValueError
