@@ -39,7 +39,7 @@ class DaemonThreadPool:
         await self._places.acquire()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        # A caller that is cancelled at the moment at which its call fails never asks for the error.
+        # A caller that is dropped, as when its loop ends, never asks for the error.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def settle(settled: _Job) -> None:
