@@ -13,8 +13,9 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from connectrpc.method import MethodInfo
+from google.protobuf.message import DecodeError
 
-from turnwright_kit.http.codecs import EVENTS, JSON_BYTES_MAX
+from turnwright_kit.http.codecs import EVENTS, JSON_BYTES_MAX, loaded
 from turnwright_kit.http.exchange import AsgiEvent, Exchange, Receive, Scope, Send
 
 KIND: Final = "text/event-stream"
@@ -85,9 +86,9 @@ def _query(scope: Scope) -> bytes:
 def _after(body: bytes, last: str) -> bytes:
     """The request, to be answered from after the event with this id on."""
     try:
-        request = json.loads(body)
-        request["after"] = json.loads(last) if last.startswith("{") else last
-    except (ValueError, TypeError, RecursionError):
+        request = loaded(body)
+        request["after"] = loaded(last.encode()) if last.startswith("{") else last
+    except (DecodeError, TypeError):
         return body
     return json.dumps(request).encode()
 

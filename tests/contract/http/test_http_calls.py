@@ -121,6 +121,12 @@ async def test_an_error_tells_people_and_programs_the_same(door):
         (b'{"task": ' * 90 + b"{}" + b"}" * 90, ""),
         (b'{"task": {"images": [' + b"{}," * 20_001 + b"{}]}}", "20000 values"),
         (b'{"task": {"images": [' + b"1," * 20_001 + b"1]}}", "20000 values"),
+        (b'{"task": {"images": [[' + b"1," * 20_001 + b"1]]}}", "20000 values"),
+        # Counted before any of it is made, so its end does not matter.
+        (b'{"task": {"images": [' + b"[]," * 20_001, "20000 values"),
+        (b'{"a": "' + b'\\"' * 3 + b'", "b": [' + b'"", ' * 20_001, "20000 values"),
+        ('{"task": {}}'.encode("utf-16"), "utf-8"),
+        (b'{"task": {"prompt": "' + b"[{," * 20_001 + b'\\", [", "no": 1}}', '"no"'),
         (b'{"task": {"prompt": 5}}', ""),
         (b'{"task": {"prompt": {"a": 1}}}', ""),
         (b'{"task": [1]}', ""),

@@ -142,3 +142,16 @@ async def test_a_stop_ends_streams_and_takes_no_more_calls(tmp_path):
         with pytest.raises(ConnectionError):
             await door.raw(b"")
         await door.stack.start("executor")
+
+
+async def test_the_id_of_an_event_is_read_with_a_request_as_one_without_is(tmp_path):
+    async with open_door(tmp_path) as door:
+        headers = bearer(ANN) | {
+            "accept": "text/event-stream",
+            "content-type": "application/json",
+            "last-event-id": "x",
+        }
+        content = b'{"project": "p", "run": "r", "run": "r"}'
+        answer = await door.http.post(f"/{EXECUTOR}/WatchRun", content=content, headers=headers)
+        assert (answer.status_code, reason_of(answer.json())) == (400, "INVALID_FIELD")
+        assert "twice" in answer.json()["message"]
