@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from turnwright.store.v1 import delivery_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import settings_pb2
 from turnwright.webhooks.v1 import webhook_service_pb2 as pb
 from turnwright.webhooks.v1 import webhook_service_pb2_grpc
 
@@ -96,12 +97,16 @@ async def ended(services, *, script: str = DONE, **more: Any) -> str:
 
 
 async def delivered(
-    services, state: Any, count: int = 1, is_so: Callable[[pb.Delivery], bool] = lambda _: True
+    services,
+    state: Any,
+    count: int = 1,
+    is_so: Callable[[pb.Delivery], bool] = lambda _: True,
+    project: str = "",
 ) -> list[pb.Delivery]:
     """The deliveries in a state for which something is so, once there are that many."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            every = await services.client.list_deliveries(services.project, state=state)
+            every = await services.client.list_deliveries(project or services.project, state=state)
             if len(found := list(filter(is_so, every))) >= count:
                 return found
             await asyncio.sleep(0.02)
@@ -170,7 +175,7 @@ async def test_what_fails_is_tried_again_under_the_same_id(services, receiver):
     # A redirect leads nowhere.
     assert {headers[":line"] for headers, _ in receiver.got} == {"POST /hooks?key=1 HTTP/1.1"}
     assert {headers["webhook-id"] for headers, _ in receiver.got} == {one.delivery_id}
-    assert one.attempts == 1
+    assert one.attempts == 3
 
 
 def make_due(services, **where: int) -> None:
@@ -198,7 +203,7 @@ async def test_what_cannot_arrive_is_given_up_and_may_be_sent_again(services, re
     (one,) = await delivered(services, DEAD)
     assert (one.http_status, one.attempts, one.HasField("next_time")) == (status, attempts + 1, False)
     again = await services.client.retry_delivery(services.project, one.delivery_id)
-    assert (again.state, again.attempts) == (PENDING, 0)
+    assert (again.state, again.attempts) == (PENDING, attempts + 1)
     await delivered(services, DELIVERED)
 
 
@@ -231,23 +236,61 @@ async def test_what_is_lost_with_its_executor_is_due_again(services, receiver):
     await store.close()
 
 
-async def test_a_slow_server_keeps_two_places_at_most(services, receiver):
+def all_due(services) -> None:
+    """Let the time until the next attempt of each pass."""
+    with contextlib.closing(sqlite3.connect(services.root / "home" / "turnwright.db", timeout=30)) as database:
+        database.execute("UPDATE deliveries SET next_ms = 1 WHERE next_ms <> 0")
+        database.commit()
+
+
+async def test_slow_servers_keep_two_places_each_and_four_of_a_project(services, receiver, tmp_path):
     receiver.statuses = [500]
-    await hook(services, receiver)
-    await hook(services, receiver, "other")
+    for name in ("one", "two", "three"):
+        await hook(services, receiver, name)
     for _ in range(4):
         await ended(services)
-    await delivered(services, PENDING, 8, ended_with(500))
+    await delivered(services, PENDING, 12, ended_with(500))
+    (tmp_path / "other").mkdir()
+    other = (await services.client.init_project(str(tmp_path / "other"))).name
+    await services.client.set_webhook(other, pb.Webhook(name="ci", url=receiver.url))
+    queued = await services.client.act(other, "x", settings=settings_pb2.LoopSettings(model="m"))
+    await delivered(services, PENDING, is_so=ended_with(500), project=other)
     await services.stop("executor")
-    with contextlib.closing(sqlite3.connect(services.root / "home" / "turnwright.db", timeout=30)) as database:
-        database.execute("UPDATE deliveries SET next_ms = 1")
-        database.commit()
+    all_due(services)
     store = Peer("store", services.addresses["store"], SECRET, 20.0)
     rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
-    claimed = await store.call(rows.ClaimDeliveries, delivery_pb2.ClaimDeliveriesRequest(limit=100))
-    assert len(claimed.deliveries) == 4
+    claim = delivery_pb2.ClaimDeliveriesRequest(limit=100)
+    claimed = (await store.call(rows.ClaimDeliveries, claim)).deliveries
+    runs = [json.loads(one.body)["data"]["run"] for one in claimed]
+    # The projects take turns, and while these are being sent nobody gets more.
+    assert (len(runs), runs.index(queued.run) < 2) == (5, True)
+    assert not (await store.call(rows.ClaimDeliveries, claim)).deliveries
+    done = delivery_pb2.EndDeliveryRequest(delivery_id=claimed[0].delivery_id, attempt=2, http_status=200)
+    await store.call(rows.EndDelivery, done)
+    assert len((await store.call(rows.ClaimDeliveries, claim)).deliveries) <= 1
     await store.close()
     await services.start("executor")
+
+
+async def test_what_is_being_sent_is_not_sent_once_more_by_hand(services, receiver):
+    receiver.hangs = True
+    await hook(services, receiver)
+    await ended(services)
+    await receiver.until(1)
+    (one,) = await delivered(services, PENDING)
+    again = await services.client.retry_delivery(services.project, one.delivery_id)
+    assert (again.attempts, again.next_time) == (1, one.next_time)
+    store = Peer("store", services.addresses["store"], SECRET, 20.0)
+    rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+    assert not (await store.call(rows.ClaimDeliveries, delivery_pb2.ClaimDeliveriesRequest(limit=9))).deliveries
+    await store.close()
+
+
+async def test_to_set_a_webhook_anew_makes_another_secret(services, receiver):
+    first = await hook(services, receiver)
+    assert await hook(services, receiver) == first
+    await services.client.delete_webhook(services.project, "ci")
+    assert await hook(services, receiver) != first
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from turnwright.store.v1 import delivery_pb2 as pb
 from turnwright.store.v1 import store_service_pb2_grpc
@@ -73,15 +73,31 @@ class Deliveries:
             self._is_sending = False
 
     async def _send_due(self) -> None:
-        """Send until nothing is due."""
-        request = pb.ClaimDeliveriesRequest(limit=CLAIMED_MAX)
-        while True:
-            # Before the store is asked: what becomes due meanwhile may not be in its answer.
-            self._due.clear()
-            claimed = (await self._store.call(self._rows.ClaimDeliveries, request)).deliveries
-            if not claimed:
-                return
-            await asyncio.gather(*map(self._send, claimed))
+        """Send until nothing is due. What has been sent makes room for the next: a slow server holds up no other."""
+        under_way: set[asyncio.Task[Any]] = set()
+        try:
+            while True:
+                # Before the store is asked: what becomes due meanwhile may not be in its answer.
+                self._due.clear()
+                if free := CLAIMED_MAX - len(under_way):
+                    request = pb.ClaimDeliveriesRequest(limit=free)
+                    claimed = (await self._store.call(self._rows.ClaimDeliveries, request)).deliveries
+                    under_way |= {asyncio.create_task(self._send(one), name="delivery") for one in claimed}
+                if not under_way:
+                    return
+                woken: asyncio.Task[Any] = asyncio.create_task(self._due.wait(), name="due")
+                done, _ = await asyncio.wait({woken, *under_way}, return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+                under_way -= done
+        except TurnwrightError:
+            if under_way:
+                await asyncio.wait(under_way)
+            raise
+        finally:
+            for task in under_way:
+                task.cancel()
+            if under_way:
+                await asyncio.wait(under_way)
 
     async def _send(self, one: pb.ClaimedDelivery) -> None:
         status, error = 0, ""

@@ -11,7 +11,6 @@ Source: architecture 10; rows RU179, RU309.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import zlib
@@ -29,11 +28,14 @@ from turnwright_executor.domain.networks import Network, may_be_reached
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.ports import WebError
 from turnwright_kit.decompression import GZIP, EncodingError, decompress
+from turnwright_kit.threads import DaemonThreadPool
 from turnwright_kit.tls import tls_context
 
 USER_AGENT: Final = f"turnwright/{__version__}"
 ADDRESSES_MAX: Final = 4
 """Maximum number of addresses of one host that are tried."""
+NAMES_MAX: Final = 8
+"""Names that one fetcher looks up at the same time."""
 ENCODINGS: Final = GZIP | {"deflate"}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GONE: Final = frozenset({404, 410})
@@ -65,18 +67,23 @@ class FetchResult(Struct, frozen=True):
     is_cut: bool
 
 
-async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Resolve a host with the system's resolver. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[4][0]) for address in found))
+def system_resolver() -> Resolve:
+    """The system's resolver in threads of its own: a slow one keeps them for longer than anybody waits."""
+    threads = DaemonThreadPool("names", NAMES_MAX)
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        found = await threads.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        return tuple(dict.fromkeys(str(address[4][0]) for address in found))
+
+    return resolve
 
 
 class Fetcher:
     """Fetches pages, with one TLS context for all of them."""
 
-    def __init__(self, limits: FetchLimits, resolve: Resolve = resolve_host) -> None:
+    def __init__(self, limits: FetchLimits, resolve: Resolve | None = None) -> None:
         self._limits = limits
-        self._resolve = resolve
+        self._resolve = resolve or system_resolver()
         self._tls = tls_context()
 
     async def fetch(self, address: str, bytes_max: int) -> FetchResult:
@@ -91,9 +98,6 @@ class Fetcher:
 
     async def post(self, address: str, content: str, headers: Mapping[str, str]) -> int:
         """The status with which the server of a webhook answers; what it answers is not read. Raises WebError."""
-        url = _url(address)
-        if url.scheme == "http" and any(may_be_reached(number, ()) for number in await self._numbers(url)):
-            raise WebError("permission:403", f"{_host(url)} is on the public internet: a webhook there needs https.")
         async with AsyncExitStack() as closing:
             headers = {**headers, "user-agent": USER_AGENT, "content-type": "application/json"}
             return (await self._opened(address, closing, headers, content.encode())).status_code
@@ -104,7 +108,10 @@ class Fetcher:
         """The response to a request, its body unread, from the first address of the host that accepts a connection."""
         url = _url(address)
         problem: httpx.TransportError | None = None
-        for number in await self._numbers(url):
+        numbers = await self._numbers(url)
+        if content is not None and url.scheme == "http" and any(may_be_reached(number, ()) for number in numbers):
+            raise WebError("permission:403", f"{_host(url)} is on the public internet: a webhook there needs https.")
+        for number in numbers:
             transport = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, http2=False)
             closing.push_async_callback(transport.aclose)
             try:

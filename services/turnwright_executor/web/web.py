@@ -67,7 +67,7 @@ class HttpWeb:
 
     async def post(self, address: str, content: str, headers: Mapping[str, str]) -> int:
         """The status with which the server of a webhook answers. Raises WebError."""
-        fetcher = await asyncio.to_thread(lambda: self._fetcher)
+        fetcher = await asyncio.to_thread(lambda: self._poster)
         try:
             async with asyncio.timeout(POST_S):
                 return await fetcher.post(address, content, headers)
@@ -86,6 +86,14 @@ class HttpWeb:
 
     @cached_property
     def _fetcher(self) -> Fetcher:
+        return self._new_fetcher()
+
+    @cached_property
+    def _poster(self) -> Fetcher:
+        """Of webhooks: slow names of theirs keep no page waiting."""
+        return self._new_fetcher()
+
+    def _new_fetcher(self) -> Fetcher:
         from turnwright_executor.web.fetch import Fetcher, FetchLimits  # noqa: PLC0415
 
         limits = self._settings

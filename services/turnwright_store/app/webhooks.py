@@ -6,7 +6,7 @@ Source: ADR 76; the contract is webhook_service.proto.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -33,7 +33,9 @@ from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.webhooks import DeliveryRow, DueRow, WebhookRow
 
 OF_ONE_MAX: Final = 2
-"""Deliveries of one webhook that are claimed at once, so that a slow server keeps no other one waiting."""
+"""Deliveries of one webhook that are sent at once."""
+OF_PROJECT_MAX: Final = 4
+"""Those of all webhooks of a project, so that slow servers keep no other project waiting."""
 
 CLEANUP_EVERY_S: Final = 3600.0
 CLEANUP_ROWS_MAX: Final = 1000
@@ -68,6 +70,12 @@ def delete_webhook(tx: Transaction, project: str, name: str) -> None:
 
 def list_webhooks(connection: Connection, project: str) -> list[pb.Webhook]:
     return list(map(_webhook_to_pb, rows.list_webhooks(connection, get_project(connection, project).id)))
+
+
+def salt_of(connection: Connection, project: str, name: str) -> str:
+    """What the secret of a webhook follows from; empty: there is none of that name."""
+    found = rows.find_webhook(connection, get_project(connection, project).id, name)
+    return found.salt if found else ""
 
 
 def _found(connection: Connection, project_id: int, name: str) -> WebhookRow:
@@ -151,11 +159,16 @@ def deliveries_due(connection: Connection) -> bool:
     return rows.are_due(connection, read_now(connection))
 
 
-def claim_due(tx: Transaction, limit: int) -> list[tuple[DueRow, int]]:
-    """Claim what is due; each with the number of its attempt."""
+def list_due(connection: Connection, limit: int) -> list[DueRow]:
+    """What may be claimed now. Raises LIMIT_EXCEEDED."""
     check_count("limit", limit, CLAIMS_MAX)
-    due = rows.list_due(tx.connection, tx.now_ms, OF_ONE_MAX, limit)
-    return [(one, one.attempts + 1) for one in due if rows.claim(tx.connection, one, tx.now_ms + rules.LEASE_MS)]
+    now_ms = read_now(connection)
+    return rows.list_due(connection, now_ms, rules.LEASE_MS, OF_ONE_MAX, OF_PROJECT_MAX, limit)
+
+
+def claim_due(tx: Transaction, due: Sequence[DueRow]) -> list[DueRow]:
+    """Claim what nobody else has claimed since it was listed."""
+    return [one for one in due if rows.claim(tx.connection, one, tx.now_ms, tx.now_ms + rules.LEASE_MS)]
 
 
 def end_attempt(tx: Transaction, delivery_id: str, attempt: int, http_status: int, error: str) -> None:
@@ -163,13 +176,14 @@ def end_attempt(tx: Transaction, delivery_id: str, attempt: int, http_status: in
     found = rows.find_attempt(tx.connection, delivery_id)
     if found is None or found[1] != attempt:
         return
+    key, _, before = found
     error = error[:_ERROR_CHARS_MAX]
     if rules.is_delivered(http_status):
-        rows.end_attempt(tx.connection, found[0], rows.DELIVERED, 0, tx.now_ms, http_status, "")
-    elif http_status == rules.GONE or (wait_s := rules.next_wait_s(attempt)) is None:
-        rows.end_attempt(tx.connection, found[0], rows.DEAD, 0, tx.now_ms, http_status, error)
+        rows.end_attempt(tx.connection, key, rows.DELIVERED, 0, tx.now_ms, http_status, "")
+    elif http_status == rules.GONE or (wait_s := rules.next_wait_s(max(1, attempt - before))) is None:
+        rows.end_attempt(tx.connection, key, rows.DEAD, 0, tx.now_ms, http_status, error)
     else:
-        rows.end_attempt(tx.connection, found[0], rows.PENDING, tx.now_ms + wait_s * 1000, 0, http_status, error)
+        rows.end_attempt(tx.connection, key, rows.PENDING, tx.now_ms + wait_s * 1000, 0, http_status, error)
 
 
 def webhooks_cleanup(database: Database) -> Chore:

@@ -63,17 +63,15 @@ def is_delivered(http_status: int) -> bool:
     return 200 <= http_status < 300
 
 
-def shown_secret(secret: str, project: str, name: str) -> str:
+def shown_secret(secret: str, salt: str) -> str:
     """What the server of a webhook verifies signatures with."""
-    return f"whsec_{base64.b64encode(_key(secret, project, name)).decode()}"
+    return f"whsec_{base64.b64encode(_key(secret, salt)).decode()}"
 
 
-def signed(
-    secrets: Collection[str], project: str, name: str, delivery_id: str, time_s: int, body: str
-) -> dict[str, str]:
+def signed(secrets: Collection[str], salt: str, delivery_id: str, time_s: int, body: str) -> dict[str, str]:
     """The headers that sign a delivery, by each secret that is accepted: one of them the server knows."""
     content = f"{delivery_id}.{time_s}.{body}".encode()
-    digests = (hmac.digest(_key(secret, project, name), content, "sha256") for secret in secrets)
+    digests = (hmac.digest(_key(secret, salt), content, "sha256") for secret in secrets)
     return {
         "webhook-id": delivery_id,
         "webhook-timestamp": str(time_s),
@@ -81,5 +79,5 @@ def signed(
     }
 
 
-def _key(secret: str, project: str, name: str) -> bytes:
-    return derived_key(secret, f"webhook {project}/{name}")
+def _key(secret: str, salt: str) -> bytes:
+    return derived_key(secret, f"webhook {salt}")

@@ -21,17 +21,18 @@ class DeliveryRpcs(Calls):
     """Rpcs of delivery.proto."""
 
     async def ClaimDeliveries(self, request: pb.ClaimDeliveriesRequest, _context: Any) -> pb.ClaimDeliveriesResponse:
-        work = partial(webhooks.claim_due, limit=request.limit)
         # Who looks mostly finds none: that costs a read, and no turn of the writer.
-        if not await self._database.read(webhooks.deliveries_due):
+        due = await self._database.read(partial(webhooks.list_due, limit=request.limit))
+        if not due:
             return pb.ClaimDeliveriesResponse()
+        work = partial(webhooks.claim_due, due=due)
         claimed = await self._database.write(work, Durability.NORMAL, {WEBHOOKS_LOCK})
-        return pb.ClaimDeliveriesResponse(deliveries=[self._to_send(due, attempt) for due, attempt in claimed])
+        return pb.ClaimDeliveriesResponse(deliveries=[self._to_send(one) for one in claimed])
 
-    def _to_send(self, due: DueRow, attempt: int) -> pb.ClaimedDelivery:
-        headers = signed(self._service.secrets, due.project, due.name, due.delivery_id, round(time.time()), due.body)
+    def _to_send(self, due: DueRow) -> pb.ClaimedDelivery:
+        headers = signed(self._service.secrets, due.salt, due.delivery_id, round(time.time()), due.body)
         return pb.ClaimedDelivery(
-            delivery_id=due.delivery_id, attempt=attempt, url=due.url, body=due.body, headers=headers
+            delivery_id=due.delivery_id, attempt=due.attempts + 1, url=due.url, body=due.body, headers=headers
         )
 
     async def EndDelivery(self, request: pb.EndDeliveryRequest, _context: Any) -> pb.EndDeliveryResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -25,7 +26,10 @@ def _with_secret(handle: Handler[Any, pb.SetWebhookRequest]) -> Handler[Any, pb.
 
     async def answer(self: WebhookServicer, request: pb.SetWebhookRequest, context: Any) -> pb.SetWebhookResponse:
         made: pb.SetWebhookResponse = await handle(self, request, context)
-        made.secret = shown_secret(self._service.secrets[0], request.project, made.webhook.name)
+        find = partial(webhooks.salt_of, project=request.project, name=made.webhook.name)
+        # An answer that is repeated may be of a webhook that was deleted since.
+        if salt := await self._database.read(find):
+            made.secret = shown_secret(self._service.secrets[0], salt)
         return made
 
     return answer

@@ -543,6 +543,8 @@ webhooks = Table(
     # The only run that it is told about; empty: all of the project.
     text_column("run"),
     text_column("set_by"),
+    # Random; its secret follows from it and from the deployment's.
+    text_column("salt"),
     UniqueConstraint("project_id", "name"),
 )
 
@@ -558,6 +560,10 @@ deliveries = Table(
     number_column("event"),
     number_column("state"),
     number_column("attempts"),
+    # How many of them were made before somebody had it sent again: the waits are counted from there.
+    number_column("attempts_before"),
+    # 1 while an attempt has not ended: it is lost once its time has passed.
+    number_column("sending"),
     number_column("create_ms"),
     # When it is sent next: while it is being sent, when it is given up as lost; 0: never.
     number_column("next_ms"),

@@ -2,25 +2,34 @@
 
 Theory of operation. A delivery is due at its `next_ms`. A claim moves that on by the time of a lease and counts an
 attempt, so that two executors never send the same one at once, and one that is lost with its executor is due again. Who
-ends an attempt names it: a claim that came after has another number.
+ends an attempt names it: a claim that came after has another number, also where it is sent again by hand.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, literal_column, or_, select, update
 
 from turnwright_store.sql.clauses import insertion, number, parameters
-from turnwright_store.sql.tables import deliveries, projects, webhooks
+from turnwright_store.sql.tables import deliveries, webhooks
 
 PENDING, DELIVERED, DEAD = 1, 2, 3
 """States of a delivery; the numbers of the contract."""
 
-_HOOK: Final = (webhooks.c.id, webhooks.c.name, webhooks.c.url, webhooks.c.events, webhooks.c.run, webhooks.c.set_by)
+_HOOK: Final = (
+    webhooks.c.id,
+    webhooks.c.name,
+    webhooks.c.url,
+    webhooks.c.events,
+    webhooks.c.run,
+    webhooks.c.set_by,
+    webhooks.c.salt,
+)
 _IN_PROJECT: Final = webhooks.c.project_id == bindparam("project")
 _OF_PROJECT: Final = select(*_HOOK).where(_IN_PROJECT).order_by(webhooks.c.name)
 _NAMED: Final = _OF_PROJECT.where(webhooks.c.name == bindparam("wanted"))
@@ -67,15 +76,21 @@ _PENDING_IN: Final = (
 )
 _IS_DUE: Final = (deliveries.c.next_ms != literal_column("0")) & (deliveries.c.next_ms <= number("now_ms"))
 _ANY_DUE: Final = select(select(deliveries.c.id).where(_IS_DUE).exists())
+_IS_SENT: Final = (deliveries.c.sending == literal_column("1")) & (deliveries.c.next_ms > number("now_ms"))
+_BY_AGE: Final = (deliveries.c.sending.desc(), deliveries.c.next_ms, deliveries.c.id)
+# Those that are being sent come first, so that they take the places of their webhook and their project.
 _turns: Final = (
     select(
         deliveries.c.id,
-        deliveries.c.next_ms,
-        func.row_number()
-        .over(partition_by=deliveries.c.webhook_id, order_by=(deliveries.c.next_ms, deliveries.c.id))
-        .label("place"),
+        func.row_number().over(partition_by=deliveries.c.webhook_id, order_by=_BY_AGE).label("of_webhook"),
+        func.row_number().over(partition_by=webhooks.c.project_id, order_by=_BY_AGE).label("of_project"),
     )
-    .where(_IS_DUE)
+    .join(webhooks, deliveries.c.webhook_id == webhooks.c.id)
+    .where(
+        deliveries.c.next_ms != literal_column("0"),
+        deliveries.c.next_ms <= number("lease_ms"),
+        or_(_IS_DUE, _IS_SENT),
+    )
     .subquery()
 )
 _DUE: Final = (
@@ -85,33 +100,41 @@ _DUE: Final = (
         deliveries.c.attempts,
         webhooks.c.url,
         deliveries.c.body,
-        projects.c.name,
-        webhooks.c.name,
+        webhooks.c.salt,
     )
     .join(_turns, _turns.c.id == deliveries.c.id)
     .join(webhooks, deliveries.c.webhook_id == webhooks.c.id)
-    .join(projects, projects.c.id == webhooks.c.project_id)
-    .where(_turns.c.place <= bindparam("each"))
-    .order_by(_turns.c.next_ms, deliveries.c.id)
+    .where(_IS_DUE, _turns.c.of_webhook <= bindparam("of_one"), _turns.c.of_project <= bindparam("of_all"))
+    .order_by(_turns.c.of_project, deliveries.c.next_ms, deliveries.c.id)
     .limit(bindparam("page"))
 )
 _CLAIM: Final = (
     update(deliveries)
-    .where(deliveries.c.id == bindparam("delivery"), deliveries.c.attempts == number("known"))
-    .values(attempts=deliveries.c.attempts + literal_column("1"), **parameters("next_ms"))
+    .where(
+        deliveries.c.id == bindparam("delivery"),
+        deliveries.c.attempts == number("known"),
+        _IS_DUE,
+    )
+    .values(attempts=deliveries.c.attempts + literal_column("1"), sending=literal_column("1"), **parameters("next_ms"))
 )
-_CURRENT: Final = select(deliveries.c.id, deliveries.c.attempts).where(
+_CURRENT: Final = select(deliveries.c.id, deliveries.c.attempts, deliveries.c.attempts_before).where(
     deliveries.c.delivery_id == bindparam("wanted"), deliveries.c.state == literal_column(str(PENDING))
 )
 _END: Final = (
     update(deliveries)
     .where(deliveries.c.id == bindparam("delivery"))
-    .values(**parameters("state", "next_ms", "end_ms", "http_status", "error"))
+    .values(sending=literal_column("0"), **parameters("state", "next_ms", "end_ms", "http_status", "error"))
 )
+# One that is being sent is not sent once more at the same time: how that ends says what comes next.
 _RETRY: Final = (
     update(deliveries)
     .where(deliveries.c.id == bindparam("delivery"))
-    .values(**parameters("state", "next_ms", "end_ms", "attempts"))
+    .values(
+        attempts_before=deliveries.c.attempts,
+        state=literal_column(str(PENDING)),
+        end_ms=literal_column("0"),
+        next_ms=case((_IS_SENT, deliveries.c.next_ms), else_=number("now_ms")),
+    )
 )
 _old: Final = (
     select(deliveries.c.id)
@@ -138,6 +161,7 @@ class WebhookRow(Struct, frozen=True):
     events: frozenset[int]
     run: str
     set_by: str
+    salt: str
 
 
 class DeliveryRow(Struct, frozen=True):
@@ -158,20 +182,19 @@ class DeliveryRow(Struct, frozen=True):
 
 
 class DueRow(Struct, frozen=True):
-    """What is to be sent, and the webhook whose secret signs it."""
+    """What is to be sent, and the salt of the secret that signs it."""
 
     id: int
     delivery_id: str
     attempts: int
     url: str
     body: str
-    project: str
-    name: str
+    salt: str
 
 
 def _webhook(row: Sequence[Any]) -> WebhookRow:
-    key, name, url, events, run, set_by = row
-    return WebhookRow(key, name, url, frozenset(json.loads(events)), run, set_by)
+    key, name, url, events, *more = row
+    return WebhookRow(key, name, url, frozenset(json.loads(events)), *more)
 
 
 def list_webhooks(connection: Connection, project_id: int) -> list[WebhookRow]:
@@ -195,7 +218,7 @@ def put_webhook(
     if found := find_webhook(connection, project_id, name):
         connection.execute(_CHANGE, {"hook": found.id, **{f"new_{key}": value for key, value in values.items()}})
         return True
-    connection.execute(_ADD, {"project_id": project_id, "name": name, **values})
+    connection.execute(_ADD, {"project_id": project_id, "name": name, "salt": secrets.token_hex(16), **values})
     return False
 
 
@@ -246,22 +269,26 @@ def are_due(connection: Connection, now_ms: int) -> bool:
     return bool(connection.execute(_ANY_DUE, {"now_ms": now_ms}).scalar_one())
 
 
-def list_due(connection: Connection, now_ms: int, each: int, page: int) -> list[DueRow]:
-    """What has been due for longest, at most `each` of one webhook."""
-    values = {"now_ms": now_ms, "each": each, "page": page}
+def list_due(connection: Connection, now_ms: int, lease_ms: int, of_one: int, of_all: int, page: int) -> list[DueRow]:
+    """What is due, the projects in turns, in each the longest due first.
+
+    At most so many `of_one` webhook and `of_all` webhooks of a project are sent at a time: those that were claimed
+    less than `lease_ms` ago count.
+    """
+    values = {"now_ms": now_ms, "lease_ms": now_ms + lease_ms, "of_one": of_one, "of_all": of_all, "page": page}
     return [DueRow(*row) for row in connection.execute(_DUE, values)]
 
 
-def claim(connection: Connection, due: DueRow, until_ms: int) -> bool:
+def claim(connection: Connection, due: DueRow, now_ms: int, until_ms: int) -> bool:
     """Begin the next attempt of a delivery; False: somebody else has."""
-    values = {"delivery": due.id, "known": due.attempts, "new_next_ms": until_ms}
+    values = {"delivery": due.id, "known": due.attempts, "now_ms": now_ms, "new_next_ms": until_ms}
     return connection.execute(_CLAIM, values).rowcount > 0
 
 
-def find_attempt(connection: Connection, delivery_id: str) -> tuple[int, int] | None:
-    """The key of a pending delivery, and the number of its latest attempt."""
+def find_attempt(connection: Connection, delivery_id: str) -> tuple[int, int, int] | None:
+    """The key of a pending delivery, the number of its latest attempt, and how many came before it was sent again."""
     row = connection.execute(_CURRENT, {"wanted": delivery_id}).one_or_none()
-    return (row[0], row[1]) if row else None
+    return (row[0], row[1], row[2]) if row else None
 
 
 def end_attempt(
@@ -281,9 +308,8 @@ def end_attempt(
 
 
 def retry(connection: Connection, key: int, now_ms: int) -> None:
-    connection.execute(
-        _RETRY, {"delivery": key, "new_state": PENDING, "new_next_ms": now_ms, "new_end_ms": 0, "new_attempts": 0}
-    )
+    """Make a delivery due; one that is being sent stays so."""
+    connection.execute(_RETRY, {"delivery": key, "now_ms": now_ms})
 
 
 def delete_old(connection: Connection, delivered_ms: int, dead_ms: int, page: int) -> int:

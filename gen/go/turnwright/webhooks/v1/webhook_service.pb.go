@@ -613,8 +613,9 @@ type SetWebhookResponse struct {
 
 	// The webhook.
 	Webhook *Webhook `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
-	// The secret by which its server verifies signatures, `whsec_` and Base64. It follows from the deployment's secret and the
-	// webhook's name, and is nowhere stored: to set it again shows it again.
+	// The secret by which its server verifies signatures, `whsec_` and Base64. It follows from the deployment's secret and a random
+	// number of the webhook, and is nowhere stored. To set the webhook again shows it again; to delete it first makes another.
+	// Empty if the webhook was deleted before the call was repeated.
 	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 }
 

@@ -38,7 +38,8 @@ type WebhookServiceClient interface {
 	ListWebhooks(ctx context.Context, in *ListWebhooksRequest, opts ...grpc.CallOption) (*ListWebhooksResponse, error)
 	// Lists deliveries, the latest first. Those that were delivered are kept for 7 days, dead ones for 30.
 	ListDeliveries(ctx context.Context, in *ListDeliveriesRequest, opts ...grpc.CallOption) (*ListDeliveriesResponse, error)
-	// Delivers something again: at once, and with all attempts.
+	// Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+	// beside that.
 	RetryDelivery(ctx context.Context, in *RetryDeliveryRequest, opts ...grpc.CallOption) (*RetryDeliveryResponse, error)
 }
 
@@ -107,7 +108,8 @@ type WebhookServiceServer interface {
 	ListWebhooks(context.Context, *ListWebhooksRequest) (*ListWebhooksResponse, error)
 	// Lists deliveries, the latest first. Those that were delivered are kept for 7 days, dead ones for 30.
 	ListDeliveries(context.Context, *ListDeliveriesRequest) (*ListDeliveriesResponse, error)
-	// Delivers something again: at once, and with all attempts.
+	// Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+	// beside that.
 	RetryDelivery(context.Context, *RetryDeliveryRequest) (*RetryDeliveryResponse, error)
 	mustEmbedUnimplementedWebhookServiceServer()
 }

@@ -314,8 +314,9 @@ class SetWebhookResponse(_message.Message):
     WEBHOOK_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     secret: _builtins.str
-    """The secret by which its server verifies signatures, `whsec_` and Base64. It follows from the deployment's secret and the
-    webhook's name, and is nowhere stored: to set it again shows it again.
+    """The secret by which its server verifies signatures, `whsec_` and Base64. It follows from the deployment's secret and a random
+    number of the webhook, and is nowhere stored. To set the webhook again shows it again; to delete it first makes another.
+    Empty if the webhook was deleted before the call was repeated.
     """
     @_builtins.property
     def webhook(self) -> Global___Webhook:

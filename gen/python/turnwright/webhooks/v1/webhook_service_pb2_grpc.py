@@ -105,7 +105,8 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RetryDelivery(self, request, context):
-        """Delivers something again: at once, and with all attempts.
+        """Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+        beside that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

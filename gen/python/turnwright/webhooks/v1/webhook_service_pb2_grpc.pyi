@@ -48,7 +48,9 @@ class WebhookServiceStub:
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ListDeliveriesRequest, _webhook_service_pb2.ListDeliveriesResponse]
     """Lists deliveries, the latest first. Those that were delivered are kept for 7 days, dead ones for 30."""
     RetryDelivery: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.RetryDeliveryRequest, _webhook_service_pb2.RetryDeliveryResponse]
-    """Delivers something again: at once, and with all attempts."""
+    """Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+    beside that.
+    """
 
 @_typing.type_check_only
 class WebhookServiceAsyncStub(WebhookServiceStub):
@@ -70,7 +72,9 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ListDeliveriesRequest, _webhook_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
     """Lists deliveries, the latest first. Those that were delivered are kept for 7 days, dead ones for 30."""
     RetryDelivery: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.RetryDeliveryRequest, _webhook_service_pb2.RetryDeliveryResponse]  # type: ignore[assignment]
-    """Delivers something again: at once, and with all attempts."""
+    """Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+    beside that.
+    """
 
 class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
     """Webhooks: HTTP servers that are told when a loop of a project ends or waits for a decision. What is to be told is written in
@@ -119,6 +123,8 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.RetryDeliveryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.RetryDeliveryResponse, _abc.Awaitable[_webhook_service_pb2.RetryDeliveryResponse]]:
-        """Delivers something again: at once, and with all attempts."""
+        """Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+        beside that.
+        """
 
 def add_WebhookServiceServicer_to_server(servicer: WebhookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

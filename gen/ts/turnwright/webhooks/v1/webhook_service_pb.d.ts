@@ -303,8 +303,9 @@ export declare type SetWebhookResponse = Message<"turnwright.webhooks.v1.SetWebh
   webhook?: Webhook | undefined;
 
   /**
-   * The secret by which its server verifies signatures, `whsec_` and Base64. It follows from the deployment's secret and the
-   * webhook's name, and is nowhere stored: to set it again shows it again.
+   * The secret by which its server verifies signatures, `whsec_` and Base64. It follows from the deployment's secret and a random
+   * number of the webhook, and is nowhere stored. To set the webhook again shows it again; to delete it first makes another.
+   * Empty if the webhook was deleted before the call was repeated.
    *
    * @generated from field: string secret = 2;
    */
@@ -660,7 +661,8 @@ export declare const WebhookService: GenService<{
     output: typeof ListDeliveriesResponseSchema;
   },
   /**
-   * Delivers something again: at once, and with all attempts.
+   * Delivers something again: at once, and with all waits of a new one. What is just being sent is not sent a second time
+   * beside that.
    *
    * @generated from rpc turnwright.webhooks.v1.WebhookService.RetryDelivery
    */
