@@ -1,4 +1,4 @@
-"""What each caller makes a server hold: its calls under way, and the bytes of answers that it has not read yet.
+"""What each caller makes a server hold: its calls under way, its requests, and bytes of answers that it has not read.
 
 An answer leaves as fast as its caller reads; until then it is in our memory. So a caller that opens calls and never
 reads would have a server hold as much as it likes. Calls are counted on their caller, which is its principal, and on
@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.limits import MESSAGE_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
 from turnwright_kit.identity.policy import CallerQuota
 
 CALLERS_PER_CONNECTION: Final = 4
@@ -97,6 +97,24 @@ class CallerLedger:
         self._limits, self._quota_of = limits, quota_of
         self._of_connection = limits.times(CALLERS_PER_CONNECTION)
         self._accounts: dict[tuple[str, ...], _Account] = {}
+        self._request_bytes: dict[str, int] = {}
+
+    def take_in(self, principal: str, size: int) -> None:
+        """Count bytes of a request as they come; less than 0: they are held no longer.
+
+        Requests may have what unsent answers may have, and one alone has always room. Raises QUEUE_FULL.
+        """
+        limits, held = self._limits_of(principal), self._request_bytes.pop(principal, 0) + size
+        if held:
+            self._request_bytes[principal] = held
+        if size > 0 and held > (limit := max(limits.unsent_bytes, MESSAGE_BYTES_MAX)):
+            raise fault(
+                Reason.QUEUE_FULL,
+                f"{limits.whose}: requests under way have more than {limit} bytes: wait until some have ended, then "
+                f"retry. {limits.raised_by('UNSENT_BYTES', 'unsent-bytes')}",
+                queue="request_bytes",
+                limit=limit,
+            )
 
     def check(self, principal: str, *, is_stream: bool) -> None:
         """Refuse a call of a caller that has too much under way, before its message is read. Raises QUEUE_FULL."""

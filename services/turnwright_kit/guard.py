@@ -135,7 +135,7 @@ class GuardedServer:
         """
         self._policy = policy or Policy(lambda: time.time_ns() // 1_000_000)
         self._codecs = codecs or dict
-        self._ledger = CallerLedger(limits or CallerLimits(), self._policy.quota_of)
+        self.ledger = CallerLedger(limits or CallerLimits(), self._policy.quota_of)
         self._server = server
         self._local = local
         self._gate = gate
@@ -152,7 +152,7 @@ class GuardedServer:
                 check_declared(name)
         self.names += added
         guarded = tuple(
-            _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._policy) for handler in handlers
+            _Guarded(handler, self._gate, self._calls, self._codecs, self.ledger, self._policy) for handler in handlers
         )
         if self._server is not None:
             self._server.add_generic_rpc_handlers(guarded)

@@ -273,8 +273,8 @@ class Settings:
         ge=1,
     )
     caller_unsent_bytes_max: int = setting(
-        "How much a service holds for a client of answers that it has not read yet, in bytes. Further calls are "
-        "refused until it has read.",
+        "How much a service holds for a client of answers that it has not read yet, in bytes, and as much of requests "
+        "by HTTP. Further calls are refused until it has read.",
         CallerLimits().unsent_bytes,
         ge=2 * STOCK_MESSAGE_BYTES_MAX,
     )

@@ -8,8 +8,9 @@ written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -32,6 +33,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_kit.errors import to_status, translate
 from turnwright_kit.guard import OURS, GuardedServer
+from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.in_process import CallContext
 from turnwright_kit.scope import Metadata
 
@@ -55,6 +57,23 @@ class HttpCall(Struct):
     """Bytes of its body, as its headers say; 0: they do not."""
     context: Any = None
     handler: Any = None
+    count: Callable[[int], None] | None = None
+    """Counts bytes of its body on its caller."""
+    held: int = 0
+    """Bytes of its body that have come, and are held."""
+
+    def take_in(self, size: int) -> None:
+        """Hold so many bytes more. Raises ConnectError if that is too much."""
+        self.held += size
+        if self.count:
+            try:
+                self.count(size)
+            except TurnwrightError as error:
+                raise refusal(error) from None
+
+    def let_go(self) -> None:
+        """Hold nothing."""
+        self.take_in(-self.held)
 
 
 current_call: Final[ContextVar[HttpCall]] = ContextVar("turnwright_http_call")
@@ -97,7 +116,13 @@ async def _unary(request: Any, _: object) -> Any:
 
 async def _upload(requests: AsyncIterator[Any], _: object) -> Any:
     call = current_call.get()
-    return await call.context.outcome(call.handler.stream_unary(requests, call.context))
+
+    async def one_by_one() -> AsyncIterator[Any]:
+        async for request in requests:
+            call.let_go()
+            yield request
+
+    return await call.context.outcome(call.handler.stream_unary(one_by_one(), call.context))
 
 
 async def _stream(request: Any, _: object) -> AsyncGenerator[Any, None]:
@@ -160,6 +185,8 @@ class Admission:
                 raise _failure(error) from None
         if call.length > MESSAGE_BYTES_MAX:
             raise refusal(_too_large(str(call.length)))
+        if (caller := current_caller()).is_counted:
+            call.count = partial(self._guarded.ledger.take_in, caller.name)
 
     async def on_end(self, _: None, __: RequestContext[Any, Any], error: Exception | None, /) -> None:
         """Raises the error that the caller is sent."""

@@ -143,7 +143,9 @@ class Door(ConnectASGIApplication[GuardedServer]):
     async def _called(self, scope: Scope, exchange: Exchange, method: MethodInfo[Any, Any], *, as_events: bool) -> None:
         exchange.is_upload = method.stream_type is StreamType.CLIENT_STREAM
         metadata = tuple((name.decode(), value.decode()) for name, value in scope["headers"])
-        current_call.set(HttpCall(scope["path"], metadata, _peer(scope), exchange.length))
+        call = HttpCall(scope["path"], metadata, _peer(scope), exchange.length)
+        current_call.set(call)
+        exchange.take_in = call.take_in
         receive: Receive = events.received(scope, exchange, method) if as_events else exchange.receive
         send: Send = events.sent(exchange) if as_events else exchange.send
         wanted: Any = events.as_stream(scope) if as_events else scope
@@ -155,6 +157,8 @@ class Door(ConnectASGIApplication[GuardedServer]):
         except Exception as error:
             translate(error, scope["path"])
             raise
+        finally:
+            call.let_go()
 
 
 def _peer(scope: Scope) -> str:

@@ -31,6 +31,8 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self._is_read = not (self.length or b"transfer-encoding" in self.headers)
         self.is_upload = False
+        self.take_in: Callable[[int], None] = lambda _: None
+        """Called with the number of bytes of the body that have come."""
         self._bounds = bounds
         self._ends_s = asyncio.get_running_loop().time() + bounds.body_s
 
@@ -51,6 +53,7 @@ class Exchange:
             message = f"The request's body did not come within {body_s:g} s: send it faster, or in parts."
             raise refusal(fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=body_s, unit="s")) from None
         self._is_read = not event.get("more_body")
+        self.take_in(len(event.get("body", b"")))
         return event
 
     async def send(self, event: AsgiEvent) -> None:

@@ -73,8 +73,9 @@ const (
 	// FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`.
 	ErrorReason_ERROR_REASON_WORKSPACE_UNAVAILABLE ErrorReason = 18
 	// RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
-	// `calls`, `streams`, or bytes of answers that it has not read (`unsent_bytes`). The call was not done, unless its
-	// answer did not fit: retry it once some are read or have ended. Metadata: `queue`, `limit`.
+	// `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
+	// (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
+	// Metadata: `queue`, `limit`.
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 19
 	// ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`.
 	ErrorReason_ERROR_REASON_REQUEST_ID_REUSED ErrorReason = 20

@@ -74,8 +74,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 19
     """RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
-    `calls`, `streams`, or bytes of answers that it has not read (`unsent_bytes`). The call was not done, unless its
-    answer did not fit: retry it once some are read or have ended. Metadata: `queue`, `limit`.
+    `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
+    (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
+    Metadata: `queue`, `limit`.
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
     """ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""
@@ -237,8 +238,9 @@ ERROR_REASON_WORKSPACE_UNAVAILABLE: ErrorReason.ValueType  # 18
 """FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 19
 """RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
-`calls`, `streams`, or bytes of answers that it has not read (`unsent_bytes`). The call was not done, unless its
-answer did not fit: retry it once some are read or have ended. Metadata: `queue`, `limit`.
+`calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
+(`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
+Metadata: `queue`, `limit`.
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""

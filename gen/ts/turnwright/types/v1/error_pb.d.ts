@@ -160,8 +160,9 @@ export enum ErrorReason {
 
   /**
    * RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
-   * `calls`, `streams`, or bytes of answers that it has not read (`unsent_bytes`). The call was not done, unless its
-   * answer did not fit: retry it once some are read or have ended. Metadata: `queue`, `limit`.
+   * `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
+   * (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
+   * Metadata: `queue`, `limit`.
    *
    * @generated from enum value: ERROR_REASON_QUEUE_FULL = 19;
    */
