@@ -167,10 +167,10 @@ class Router:
     async def watch(self, request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
         """WatchRun: watches here or at the run's owner, and follows the run when it moves."""
         metadata = tuple(context.invocation_metadata() or ())
-        await self._check_seen(RunAddress(request.project, request.run))
+        address = RunAddress(request.project, request.run)
+        await self._check_seen(address)
         # A watcher that waits long for its first event learns this way that it waits for an executor.
         await context.send_initial_metadata(((ANSWERED, "1"),))
-        address = RunAddress(request.project, request.run)
         avoided = ""
         while True:
             found = await self._owner_address(address, metadata)
@@ -185,6 +185,8 @@ class Router:
                         yield event
             except MovedError:
                 avoided = ""
+                # It may be another run of this name by now.
+                await self._check_seen(address)
                 continue
             except TurnwrightError as error:
                 if not at or error.reason not in GONE:

@@ -8,11 +8,15 @@ from typing import Any
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.runs.v1.run_service_pb2 import GetRunRequest
 from turnwright.store.v1 import store_service_pb2_grpc
+from turnwright_values.types import Right
 
+from turnwright_core.errors import Reason, fault
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.identity.caller import Caller, current_caller
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
+from turnwright_kit.stream_rights import also_needs
 
 CheckSeen = Callable[[RunAddress], Awaitable[None]]
 """Raises RUN_NOT_FOUND for a run that is not there for the caller."""
@@ -31,9 +35,20 @@ class Forwarding:
 
 
 async def check_seen(store: Peer, address: RunAddress) -> None:
-    """Ask the store whether a run is there for the caller: it may be private. Raises RUN_NOT_FOUND."""
-    caller = current_caller()
-    if not caller.is_trusted:
-        runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
-        request = GetRunRequest(project=address.project, run=address.run, run_only=True)
-        await store.call(runs.GetRun, request, caller=caller)
+    """Ask the store whether a run is there for the caller: it may be private. Raises RUN_NOT_FOUND.
+
+    A stream of a private run ends as soon as the run is there for its caller no longer.
+    """
+    if (caller := current_caller()).is_trusted:
+        return
+    runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
+    request = GetRunRequest(project=address.project, run=address.run, run_only=True)
+    found = await store.call(runs.GetRun, request, caller=caller)
+    is_anothers = found.HasField("private_to") and found.private_to != caller.name
+
+    def check(policy: Policy, caller: Caller) -> None:
+        if is_anothers and not policy.has(caller, Right.ADMIN, address.project):
+            message = f"There is no run {address.run!r} in {address.project}."
+            raise fault(Reason.RUN_NOT_FOUND, message, project=address.project, run=address.run)
+
+    also_needs(check)

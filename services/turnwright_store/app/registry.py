@@ -217,8 +217,10 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> Ru
     return RunPage(owner.id, [row for _, row in page], next_token)
 
 
-def get_run(connection: Connection, project: str, alias: str) -> Run:
-    return with_origin(connection, runs.get_run(connection, project, alias))
+def get_run(connection: Connection, project: str, alias: str) -> tuple[Run, str | None]:
+    """A run, and for whom alone it is there if it is private."""
+    row = runs.get_run(connection, project, alias)
+    return with_origin(connection, row), row.private_to
 
 
 def with_origin(connection: Connection, row: runs.RunRow) -> Run:

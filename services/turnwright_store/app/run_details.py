@@ -42,6 +42,7 @@ class RunDetails(Struct, frozen=True):
     """A run; lists begin with the latest, those of entries are in the order of the timeline."""
 
     run: Run
+    private_to: str | None
     loops: list[Loop]
     turns: list[Turn]
     latest: Turn | None
@@ -68,6 +69,7 @@ def get_run_details(
     history, unknowns = _timeline(connection, rules, run, history_max) if history_max else ([], [])
     return RunDetails(
         registry.with_origin(connection, run),
+        run.private_to,
         _fitting(list_loops(connection, run.id, run.loops + 1, LOOPS_MAX), loop_bytes),
         turns[:turns_max],
         turns[0] if turns else None,

@@ -35,14 +35,16 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         if not request.run_only:
             return await self._database.read(partial(self._details, request))
         read = partial(registry.get_run, project=request.project, alias=request.run)
-        run = await self._database.read(read)
-        return pb.GetRunResponse(run=wire.run_to_pb(run), schemes=self._schemes_for(request))
+        run, private_to = await self._database.read(read)
+        schemes = self._schemes_for(request)
+        return pb.GetRunResponse(run=wire.run_to_pb(run), schemes=schemes, private_to=private_to)
 
     def _details(self, request: pb.GetRunRequest, connection: Connection) -> pb.GetRunResponse:
         found = get_run_details(connection, self._rules, address_of(request), request.turns_max, request.history_max)
         result = found.latest.result if found.latest else None
         return pb.GetRunResponse(
             run=wire.run_to_pb(found.run),
+            private_to=found.private_to,
             loops=map(wire.loop_to_pb, found.loops),
             turns=map(wire.turn_to_pb, found.turns),
             spent=wire.spend_to_pb(found.spent),
@@ -121,4 +123,4 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 
 def _show(tx: Transaction, run: Run) -> run_pb2.Run:
     """A run that was written, as readers see it."""
-    return wire.run_to_pb(registry.get_run(tx.connection, run.project, run.run))
+    return wire.run_to_pb(registry.get_run(tx.connection, run.project, run.run)[0])

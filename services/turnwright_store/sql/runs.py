@@ -107,6 +107,11 @@ class RunRow(RunHead, frozen=True):
     run: Run
 
     @property
+    def private_to(self) -> str | None:
+        """For whom alone it is there, beside those with ADMIN; None: it is not private."""
+        return self.by if self.run.settings.private else None
+
+    @property
     def active(self) -> Loop | None:
         """The loop that is running or waiting."""
         return self.run.loop if self.loop_active else None

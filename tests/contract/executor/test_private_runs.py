@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import pytest
 from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2, explain_pb2, watch_pb2
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import grant_pb2, settings_pb2
 
 from services import running, token_for
 from turnwright_client import Client
@@ -70,3 +71,42 @@ async def test_what_an_executor_tells_by_itself_is_for_those_alone_for_whom_the_
             assert [one.run async for one in bob.list_runs(project)] == []
             assert [one async for one in bob.list_proposals()] == []
             assert [one.run async for one in alice.list_proposals()] == ["hers"]
+
+
+async def test_a_watch_of_anothers_private_run_ends_with_the_right_to_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path) as services:
+        project, operator = services.project, services.client
+        for name in ("alice", "bob"):
+            await operator.set_grant(project, f"user:{name}", grant_pb2.GRANT_ROLE_OWNER)
+        async with (
+            Client.connect(services.addresses["executor"], token_for("alice")) as alice,
+            Client.connect(services.addresses["executor"], token_for("bob")) as bob,
+            contextlib.AsyncExitStack() as held,
+        ):
+            await alice.create_run(project, "hers", settings_pb2.RunSettings(model="m", private=True))
+            await alice.create_run(project, "ours", settings_pb2.RunSettings(model="m"))
+
+            async def begun(client, run):
+                events = await held.enter_async_context(contextlib.aclosing(client.watch(project, run)))
+                await anext(events)
+                return events
+
+            his, hers, ours = await begun(bob, "hers"), await begun(alice, "hers"), await begun(bob, "ours")
+            for name in ("alice", "bob"):
+                # That of the one to whom it is private stays, whatever else she may do.
+                role = grant_pb2.GRANT_ROLE_MEMBER if name == "alice" else grant_pb2.GRANT_ROLE_VIEWER
+                await operator.set_grant(project, f"user:{name}", role)
+
+            async def told(events, text: str) -> None:
+                async for event in events:
+                    if event.WhichOneof("event") == "notice":
+                        assert event.notice.text == text
+                        return
+
+            async with asyncio.timeout(60):
+                assert await reason_of(told(his, "nothing")) == "RUN_NOT_FOUND"
+                for run in ("hers", "ours"):
+                    await alice.notify(project, run, event_pb2.Notice(text="Look here."))
+                await told(hers, "Look here.")
+                await told(ours, "Look here.")

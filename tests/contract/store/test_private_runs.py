@@ -1,5 +1,6 @@
 """Private runs: there for whoever has created them, and for who administrates the project, and for nobody else. ADR 66."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -191,3 +192,25 @@ async def test_who_has_created_a_run_may_delete_it_and_others_need_the_right_to_
 async def test_an_owner_of_before_finds_it_no_longer(people, project, client):
     await client.call("SetGrant", project=project, grant={"subject": "user:olga", "role": grant_pb2.GRANT_ROLE_MEMBER})
     assert await reason_of(people.olga.call("GetRun", project=project, run="hers")) == "RUN_NOT_FOUND"
+
+
+async def test_a_watch_of_an_owner_of_before_tells_nothing_more(people, project, client):
+    run = Run(client, project, "hers")
+    await run.claim()
+    begun = (await run.write(set_("known://b", WORD), run_status=202)).cursor
+    await run.write(set_("known://c", WORD), run_status=202)
+    async with contextlib.aclosing(
+        people.olga.stream("WatchChanges", project=project, run="hers", after=begun)
+    ) as changes:
+        while not (await anext(changes)).entries:
+            pass
+        member = {"subject": "user:olga", "role": grant_pb2.GRANT_ROLE_MEMBER}
+        await client.call("SetGrant", project=project, grant=member)
+        await run.end(1, set_("known://d", WORD), loop=(200, "", ""))
+
+        async def told() -> None:
+            async for change in changes:
+                assert not change.entries
+
+        async with asyncio.timeout(60):
+            assert await reason_of(told()) == "RUN_NOT_FOUND"

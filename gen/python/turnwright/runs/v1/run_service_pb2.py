@@ -34,7 +34,7 @@ from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/runs/v1/run_service.proto\x12\x12turnwright.runs.v1\x1a#turnwright/runs/v1/watch_runs.proto\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/budget.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1eturnwright/types/v1/turn.proto\"\x80\x01\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tturns_max\x18\x03 \x01(\r\x12\x13\n\x0bhistory_max\x18\x04 \x01(\r\x12\x10\n\x08run_only\x18\x05 \x01(\x08\x12\x17\n\x0fschemes_version\x18\x06 \x01(\t\"\xe2\x03\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12(\n\x05loops\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12)\n\x05spent\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12.\n\nloop_spent\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12+\n\x07history\x18\x06 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x08unknowns\x18\x07 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x37\n\ttelemetry\x18\x08 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12\x11\n\tproposals\x18\t \x03(\t\x12\x39\n\x07schemes\x18\n \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x42\x0c\n\n_telemetryB\n\n\x08_schemes\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"c\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\x12\x0e\n\x06\x63ursor\x18\x10 \x01(\t\"x\n\x10\x43reateRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x0f \x01(\t\":\n\x11\x43reateRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"a\n\x0e\x46orkRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"8\n\x0f\x46orkRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"U\n\x10RenameRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\":\n\x11RenameRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"}\n\x13\x43onfigureRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x34\n\x05patch\x18\x03 \x01(\x0b\x32%.turnwright.types.v1.RunSettingsPatch\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"=\n\x14\x43onfigureRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"D\n\x10\x44\x65leteRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x13\n\x11\x44\x65leteRunResponse\"Q\n\x0f\x41\x62ortRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04loop\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x9e\x01\n\x10\x41\x62ortRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x36\n\x0c\x65vent_cursor\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.EventCursor\"Y\n\x14InjectMessageRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\xb1\x01\n\x15InjectMessageResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x0c\n\x04path\x18\x02 \x01(\t\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x36\n\x0c\x65vent_cursor\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.EventCursor2\xeb\x07\n\nRunService\x12Z\n\x06GetRun\x12!.turnwright.runs.v1.GetRunRequest\x1a\".turnwright.runs.v1.GetRunResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12`\n\x08ListRuns\x12#.turnwright.runs.v1.ListRunsRequest\x1a$.turnwright.runs.v1.ListRunsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12\x65\n\tWatchRuns\x12$.turnwright.runs.v1.WatchRunsRequest\x1a%.turnwright.runs.v1.WatchRunsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x12`\n\tCreateRun\x12$.turnwright.runs.v1.CreateRunRequest\x1a%.turnwright.runs.v1.CreateRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12Z\n\x07\x46orkRun\x12\".turnwright.runs.v1.ForkRunRequest\x1a#.turnwright.runs.v1.ForkRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12`\n\tRenameRun\x12$.turnwright.runs.v1.RenameRunRequest\x1a%.turnwright.runs.v1.RenameRunResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12i\n\x0c\x43onfigureRun\x12\'.turnwright.runs.v1.ConfigureRunRequest\x1a(.turnwright.runs.v1.ConfigureRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12`\n\tDeleteRun\x12$.turnwright.runs.v1.DeleteRunRequest\x1a%.turnwright.runs.v1.DeleteRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12]\n\x08\x41\x62ortRun\x12#.turnwright.runs.v1.AbortRunRequest\x1a$.turnwright.runs.v1.AbortRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12l\n\rInjectMessage\x12(.turnwright.runs.v1.InjectMessageRequest\x1a).turnwright.runs.v1.InjectMessageResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x42\x9e\x01\n\x16\x63om.turnwright.runs.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/runs/v1;runsv1\xaa\x02\x12Turnwright.Runs.V1\xca\x02\x12Turnwright\\Runs\\V1\xea\x02\x14Turnwright::Runs::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/runs/v1/run_service.proto\x12\x12turnwright.runs.v1\x1a#turnwright/runs/v1/watch_runs.proto\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/budget.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1eturnwright/types/v1/turn.proto\"\x80\x01\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tturns_max\x18\x03 \x01(\r\x12\x13\n\x0bhistory_max\x18\x04 \x01(\r\x12\x10\n\x08run_only\x18\x05 \x01(\x08\x12\x17\n\x0fschemes_version\x18\x06 \x01(\t\"\x8a\x04\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12(\n\x05loops\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12)\n\x05spent\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12.\n\nloop_spent\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12+\n\x07history\x18\x06 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x08unknowns\x18\x07 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x37\n\ttelemetry\x18\x08 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12\x11\n\tproposals\x18\t \x03(\t\x12\x39\n\x07schemes\x18\n \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x12\x17\n\nprivate_to\x18\x0b \x01(\tH\x02\x88\x01\x01\x42\x0c\n\n_telemetryB\n\n\x08_schemesB\r\n\x0b_private_to\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"c\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\x12\x0e\n\x06\x63ursor\x18\x10 \x01(\t\"x\n\x10\x43reateRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x0f \x01(\t\":\n\x11\x43reateRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"a\n\x0e\x46orkRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"8\n\x0f\x46orkRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"U\n\x10RenameRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07new_run\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\":\n\x11RenameRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"}\n\x13\x43onfigureRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x34\n\x05patch\x18\x03 \x01(\x0b\x32%.turnwright.types.v1.RunSettingsPatch\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"=\n\x14\x43onfigureRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"D\n\x10\x44\x65leteRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x13\n\x11\x44\x65leteRunResponse\"Q\n\x0f\x41\x62ortRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04loop\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x9e\x01\n\x10\x41\x62ortRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x36\n\x0c\x65vent_cursor\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.EventCursor\"Y\n\x14InjectMessageRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\xb1\x01\n\x15InjectMessageResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x0c\n\x04path\x18\x02 \x01(\t\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12\x36\n\x0c\x65vent_cursor\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.EventCursor2\xeb\x07\n\nRunService\x12Z\n\x06GetRun\x12!.turnwright.runs.v1.GetRunRequest\x1a\".turnwright.runs.v1.GetRunResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12`\n\x08ListRuns\x12#.turnwright.runs.v1.ListRunsRequest\x1a$.turnwright.runs.v1.ListRunsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12\x65\n\tWatchRuns\x12$.turnwright.runs.v1.WatchRunsRequest\x1a%.turnwright.runs.v1.WatchRunsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x30\x01\x12`\n\tCreateRun\x12$.turnwright.runs.v1.CreateRunRequest\x1a%.turnwright.runs.v1.CreateRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12Z\n\x07\x46orkRun\x12\".turnwright.runs.v1.ForkRunRequest\x1a#.turnwright.runs.v1.ForkRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12`\n\tRenameRun\x12$.turnwright.runs.v1.RenameRunRequest\x1a%.turnwright.runs.v1.RenameRunResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12i\n\x0c\x43onfigureRun\x12\'.turnwright.runs.v1.ConfigureRunRequest\x1a(.turnwright.runs.v1.ConfigureRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12`\n\tDeleteRun\x12$.turnwright.runs.v1.DeleteRunRequest\x1a%.turnwright.runs.v1.DeleteRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12]\n\x08\x41\x62ortRun\x12#.turnwright.runs.v1.AbortRunRequest\x1a$.turnwright.runs.v1.AbortRunResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x12l\n\rInjectMessage\x12(.turnwright.runs.v1.InjectMessageRequest\x1a).turnwright.runs.v1.InjectMessageResponse\"\x06\xf2\xe2\x18\x02\x08\x03\x42\x9e\x01\n\x16\x63om.turnwright.runs.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/runs/v1;runsv1\xaa\x02\x12Turnwright.Runs.V1\xca\x02\x12Turnwright\\Runs\\V1\xea\x02\x14Turnwright::Runs::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -65,39 +65,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETRUNREQUEST']._serialized_start=398
   _globals['_GETRUNREQUEST']._serialized_end=526
   _globals['_GETRUNRESPONSE']._serialized_start=529
-  _globals['_GETRUNRESPONSE']._serialized_end=1011
-  _globals['_LISTRUNSREQUEST']._serialized_start=1013
-  _globals['_LISTRUNSREQUEST']._serialized_end=1086
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1088
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1187
-  _globals['_CREATERUNREQUEST']._serialized_start=1189
-  _globals['_CREATERUNREQUEST']._serialized_end=1309
-  _globals['_CREATERUNRESPONSE']._serialized_start=1311
-  _globals['_CREATERUNRESPONSE']._serialized_end=1369
-  _globals['_FORKRUNREQUEST']._serialized_start=1371
-  _globals['_FORKRUNREQUEST']._serialized_end=1468
-  _globals['_FORKRUNRESPONSE']._serialized_start=1470
-  _globals['_FORKRUNRESPONSE']._serialized_end=1526
-  _globals['_RENAMERUNREQUEST']._serialized_start=1528
-  _globals['_RENAMERUNREQUEST']._serialized_end=1613
-  _globals['_RENAMERUNRESPONSE']._serialized_start=1615
-  _globals['_RENAMERUNRESPONSE']._serialized_end=1673
-  _globals['_CONFIGURERUNREQUEST']._serialized_start=1675
-  _globals['_CONFIGURERUNREQUEST']._serialized_end=1800
-  _globals['_CONFIGURERUNRESPONSE']._serialized_start=1802
-  _globals['_CONFIGURERUNRESPONSE']._serialized_end=1863
-  _globals['_DELETERUNREQUEST']._serialized_start=1865
-  _globals['_DELETERUNREQUEST']._serialized_end=1933
-  _globals['_DELETERUNRESPONSE']._serialized_start=1935
-  _globals['_DELETERUNRESPONSE']._serialized_end=1954
-  _globals['_ABORTRUNREQUEST']._serialized_start=1956
-  _globals['_ABORTRUNREQUEST']._serialized_end=2037
-  _globals['_ABORTRUNRESPONSE']._serialized_start=2040
-  _globals['_ABORTRUNRESPONSE']._serialized_end=2198
-  _globals['_INJECTMESSAGEREQUEST']._serialized_start=2200
-  _globals['_INJECTMESSAGEREQUEST']._serialized_end=2289
-  _globals['_INJECTMESSAGERESPONSE']._serialized_start=2292
-  _globals['_INJECTMESSAGERESPONSE']._serialized_end=2469
-  _globals['_RUNSERVICE']._serialized_start=2472
-  _globals['_RUNSERVICE']._serialized_end=3475
+  _globals['_GETRUNRESPONSE']._serialized_end=1051
+  _globals['_LISTRUNSREQUEST']._serialized_start=1053
+  _globals['_LISTRUNSREQUEST']._serialized_end=1126
+  _globals['_LISTRUNSRESPONSE']._serialized_start=1128
+  _globals['_LISTRUNSRESPONSE']._serialized_end=1227
+  _globals['_CREATERUNREQUEST']._serialized_start=1229
+  _globals['_CREATERUNREQUEST']._serialized_end=1349
+  _globals['_CREATERUNRESPONSE']._serialized_start=1351
+  _globals['_CREATERUNRESPONSE']._serialized_end=1409
+  _globals['_FORKRUNREQUEST']._serialized_start=1411
+  _globals['_FORKRUNREQUEST']._serialized_end=1508
+  _globals['_FORKRUNRESPONSE']._serialized_start=1510
+  _globals['_FORKRUNRESPONSE']._serialized_end=1566
+  _globals['_RENAMERUNREQUEST']._serialized_start=1568
+  _globals['_RENAMERUNREQUEST']._serialized_end=1653
+  _globals['_RENAMERUNRESPONSE']._serialized_start=1655
+  _globals['_RENAMERUNRESPONSE']._serialized_end=1713
+  _globals['_CONFIGURERUNREQUEST']._serialized_start=1715
+  _globals['_CONFIGURERUNREQUEST']._serialized_end=1840
+  _globals['_CONFIGURERUNRESPONSE']._serialized_start=1842
+  _globals['_CONFIGURERUNRESPONSE']._serialized_end=1903
+  _globals['_DELETERUNREQUEST']._serialized_start=1905
+  _globals['_DELETERUNREQUEST']._serialized_end=1973
+  _globals['_DELETERUNRESPONSE']._serialized_start=1975
+  _globals['_DELETERUNRESPONSE']._serialized_end=1994
+  _globals['_ABORTRUNREQUEST']._serialized_start=1996
+  _globals['_ABORTRUNREQUEST']._serialized_end=2077
+  _globals['_ABORTRUNRESPONSE']._serialized_start=2080
+  _globals['_ABORTRUNRESPONSE']._serialized_end=2238
+  _globals['_INJECTMESSAGEREQUEST']._serialized_start=2240
+  _globals['_INJECTMESSAGEREQUEST']._serialized_end=2329
+  _globals['_INJECTMESSAGERESPONSE']._serialized_start=2332
+  _globals['_INJECTMESSAGERESPONSE']._serialized_end=2509
+  _globals['_RUNSERVICE']._serialized_start=2512
+  _globals['_RUNSERVICE']._serialized_end=3515
 # @@protoc_insertion_point(module_scope)

@@ -47,7 +47,7 @@ class GetRunRequest(_message.Message):
     history_max: _builtins.int
     """Maximum number of latest timeline entries to return, at most 1000; 0: none."""
     run_only: _builtins.bool
-    """True: only `run` and `schemes` of the answer are set, which costs less."""
+    """True: only `run`, `schemes` and `private_to` of the answer are set, which costs less."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     def __init__(
@@ -84,6 +84,11 @@ class GetRunResponse(_message.Message):
     TELEMETRY_FIELD_NUMBER: _builtins.int
     PROPOSALS_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
+    PRIVATE_TO_FIELD_NUMBER: _builtins.int
+    private_to: _builtins.str
+    """For a private run, the principal that created it: the run is there for it, and for those with ADMIN in the project. Set
+    with `run_only`, too. Absent: the run is not private.
+    """
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run."""
@@ -141,15 +146,20 @@ class GetRunResponse(_message.Message):
         telemetry: _turn_pb2.TurnResult | None = ...,
         proposals: _abc.Iterable[_builtins.str] | None = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
+        private_to: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_telemetry", b"_telemetry", "loop_spent", b"loop_spent", "run", b"run", "schemes", b"schemes", "spent", b"spent", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_private_to", b"_private_to", "_schemes", b"_schemes", "_telemetry", b"_telemetry", "loop_spent", b"loop_spent", "private_to", b"private_to", "run", b"run", "schemes", b"schemes", "spent", b"spent", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_telemetry", b"_telemetry", "history", b"history", "loop_spent", b"loop_spent", "loops", b"loops", "proposals", b"proposals", "run", b"run", "schemes", b"schemes", "spent", b"spent", "telemetry", b"telemetry", "turns", b"turns", "unknowns", b"unknowns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_private_to", b"_private_to", "_schemes", b"_schemes", "_telemetry", b"_telemetry", "history", b"history", "loop_spent", b"loop_spent", "loops", b"loops", "private_to", b"private_to", "proposals", b"proposals", "run", b"run", "schemes", b"schemes", "spent", b"spent", "telemetry", b"telemetry", "turns", b"turns", "unknowns", b"unknowns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__private_to: _TypeAlias = _typing.Literal["private_to"]  # noqa: Y015
+    _WhichOneofArgType__private_to: _TypeAlias = _typing.Literal["_private_to", b"_private_to"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
     _WhichOneofReturnType__telemetry: _TypeAlias = _typing.Literal["telemetry"]  # noqa: Y015
     _WhichOneofArgType__telemetry: _TypeAlias = _typing.Literal["_telemetry", b"_telemetry"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__private_to) -> _WhichOneofReturnType__private_to | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
     @_typing.overload

@@ -54,7 +54,7 @@ export declare type GetRunRequest = Message<"turnwright.runs.v1.GetRunRequest"> 
   historyMax: number;
 
   /**
-   * True: only `run` and `schemes` of the answer are set, which costs less.
+   * True: only `run`, `schemes` and `private_to` of the answer are set, which costs less.
    *
    * @generated from field: bool run_only = 5;
    */
@@ -151,6 +151,14 @@ export declare type GetRunResponse = Message<"turnwright.runs.v1.GetRunResponse"
    * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 10;
    */
   schemes?: SchemeRegistry | undefined;
+
+  /**
+   * For a private run, the principal that created it: the run is there for it, and for those with ADMIN in the project. Set
+   * with `run_only`, too. Absent: the run is not private.
+   *
+   * @generated from field: optional string private_to = 11;
+   */
+  privateTo?: string | undefined;
 };
 
 /**
