@@ -493,7 +493,8 @@ add_command(
         ["--principal"],
         metavar="NAME",
         default="",
-        help="Who looks at it, with the rights that they have [you, as an owner of the projects of this home]",
+        help="Who looks at it, with the rights that they have; has to be said with --server "
+        "[page-LOGIN, an owner of the projects of this home]",
     ),
     Option(["--url"], metavar="URL", default="", help="Where HTTP is served [where the running services serve it]"),
     common=(SERVER,),

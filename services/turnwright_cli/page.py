@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import html
 import sys
@@ -23,6 +24,8 @@ from turnwright_kit.private_files import replacing_atomically
 
 DAYS: Final = 1
 """How long the token of the page lasts."""
+READ_S: Final = 10.0
+"""How long a browser that was started may take to read the file with the address, in seconds."""
 
 
 async def show_page(call: Invocation, *, principal: str, url: str) -> int:
@@ -36,14 +39,19 @@ async def show_page(call: Invocation, *, principal: str, url: str) -> int:
     where = url or ("" if settings.server or record is None else record.http)
     if not where:
         raise usage("HTTP is not served there, or it is not known where: name its address with --url http://HOST:PORT.")
-    name = principal or _own_name()
+    if settings.server and not principal:
+        raise usage(
+            "Say who looks at the page of a deployment: --principal NAME, with the rights that they have there."
+        )
+    name = principal or f"page-{_login()}"
     wanted = token_service_pb2.CreateTokenRequest(principal=name, kind="person", audience="executor", days=DAYS)
     async with open_session(settings) as session:
         bearer = await session.client.create_token(wanted)
         projects = [project.name async for project in session.client.list_projects()]
         until_ms = round((time.time() + DAYS * DAY_S) * 1000)
         if not principal:
-            # The page of the operator of this home shows what the operator may see, and as long as its token lasts.
+            # The page of the operator of this home shows what the operator may see, and as long as its token lasts. The
+            # name is the page's own: others may have the login's, by a token or a certificate.
             for project in projects:
                 subjects = [grant.subject async for grant in session.client.list_grants(project)]
                 if (subject := f"user:{name}") not in subjects:
@@ -51,20 +59,25 @@ async def show_page(call: Invocation, *, principal: str, url: str) -> int:
     address = f"{where.rstrip('/')}/#token={bearer}"
     print(address)
     if sys.stdout.isatty():
-        _open(settings.home, address)
+        await open_once(settings.home, address, READ_S)
     return 0
 
 
-def _own_name() -> str:
+def _login() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         raise usage("This user has no name: say who looks at the page with --principal NAME.") from None
 
 
-def _open(home: Path, address: str) -> None:
+async def open_once(home: Path, address: str, read_s: float) -> None:
     """Open it by a file that only its owner can read: everybody on the host can read the arguments of a browser."""
     file = home / "run" / "page.html"
-    with replacing_atomically(file) as scratch:
-        scratch.write_text(f'<meta http-equiv="refresh" content="0;url={html.escape(address)}">')
-    webbrowser.open(file.as_uri())
+    try:
+        with replacing_atomically(file) as scratch:
+            scratch.write_text(f'<meta http-equiv="refresh" content="0;url={html.escape(address)}">')
+        if webbrowser.open(file.as_uri()):
+            await asyncio.sleep(read_s)
+    finally:
+        # It has the token.
+        file.unlink(missing_ok=True)

@@ -96,7 +96,7 @@ async def serve(
             if ui:
                 from turnwright_cli.page import show_page
 
-                await show_page(call, principal="", url="")
+                await ends_before(asked, show_page(call, principal="", url=""))
             await asked
             if interrupts.is_terminated:
                 await stack.leave()

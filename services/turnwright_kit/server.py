@@ -423,7 +423,7 @@ def stop_signal() -> asyncio.Future[int]:
     return came
 
 
-async def ends_before(stop: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> bool:
+async def ends_before(stop: asyncio.Future[Any], work: Coroutine[Any, Any, object]) -> bool:
     """Do some work, or cancel it once `stop` is done; whether it came to its end. Raises what the work does."""
     doing = asyncio.ensure_future(work)
     await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)

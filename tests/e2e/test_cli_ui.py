@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 
 import httpx
@@ -38,6 +39,8 @@ def test_the_page_opens_with_a_token_that_ends_in_a_day(tmp_path) -> None:
             assert httpx.get(f"{url}/{name}", timeout=WAIT_S, trust_env=False).status_code == 200
         claims = jwt.decode(token, options={"verify_signature": False})
         assert claims["exp"] - claims["iat"] == 24 * 3600
+        # Others may have the name of the login, by a certificate or a token.
+        assert claims["sub"] == f"page-{getpass.getuser()}"
         assert projects_of(url, token) == []
 
         assert bench.run("project").returncode == 0
@@ -53,3 +56,9 @@ def test_the_page_opens_with_a_token_that_ends_in_a_day(tmp_path) -> None:
         assert found, stranger.stderr
         assert jwt.decode(found[1], options={"verify_signature": False})["sub"] == "somebody"
         assert projects_of(url, found[1]) == []
+
+        server = served.wait_for(r"^executor serves at (\S+)$", "err")[1]
+        unnamed = bench.run("ui", "--server", server, "--url", url)
+        assert unnamed.returncode == 2
+        assert "--principal" in unnamed.stderr
+        assert unnamed.stdout == ""
