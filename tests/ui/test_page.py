@@ -65,6 +65,53 @@ async def test_a_token_leaves_the_address_at_once_and_stays_in_the_tab(at):
     await context.close()
 
 
+async def test_a_token_that_another_site_brings_is_taken_from_no_address_unasked(at):
+    own, others = token_for("ann"), token_for("mallory")
+    context = await at.context()
+    page = await context.new_page()
+    kept = "Object.values(sessionStorage)"
+
+    async def goes_to(token):
+        await page.goto("about:blank")
+        await page.goto(f"{at.url}/#token={token}")
+        await page.wait_for_selector("main.runs")
+
+    await goes_to(own)
+    await page.locator("header .who", has_text="ann").wait_for()
+    await goes_to(own)
+    assert await page.get_by_role("dialog").count() == 0
+    await goes_to(others)
+    await page.get_by_role("dialog").get_by_text("mallory").wait_for()
+    assert others not in page.url
+    assert await page.evaluate(kept) == [own]
+    await page.get_by_role("button", name="Keep mine").click()
+    await page.get_by_role("dialog").wait_for(state="detached")
+    await page.reload()
+    await page.locator("header .who", has_text="ann").wait_for()
+    await goes_to(others)
+    await page.get_by_role("button", name="Use the other one").click()
+    await page.locator("header .who", has_text="mallory").wait_for()
+    assert await page.evaluate(kept) == [others]
+    await context.close()
+
+
+async def test_a_tab_without_a_token_asks_before_it_takes_one_of_another_site(at):
+    token = token_for("mallory")
+    context = await at.context()
+    page = await context.new_page()
+    await page.route("http://elsewhere.test/", lambda route: route.fulfill(
+        content_type="text/html", body=f'<a href="{at.url}/#token={token}">Look</a>'
+    ))  # fmt: skip
+    await page.goto("http://elsewhere.test/")
+    await page.get_by_role("link", name="Look").click()
+    await page.get_by_role("dialog").get_by_text("mallory").wait_for()
+    assert await page.evaluate("Object.values(sessionStorage)") == []
+    await page.get_by_role("button", name="Do not use it").click()
+    await page.wait_for_selector("main.sign-in")
+    assert await page.evaluate("Object.values(sessionStorage)") == []
+    await context.close()
+
+
 async def test_a_token_that_is_refused_is_dropped_and_its_holder_told(at):
     context = await at.context()
     page = await context.new_page()

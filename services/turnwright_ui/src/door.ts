@@ -5,6 +5,7 @@ import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { ErrorInfoSchema } from "@turnwright/protos/google/rpc/error_details_pb.js";
 import { EntryService } from "@turnwright/protos/turnwright/entries/v1/entry_service_pb.js";
 import { ExecutorService } from "@turnwright/protos/turnwright/executor/v1/executor_service_pb.js";
+import { GrantService } from "@turnwright/protos/turnwright/grants/v1/grant_service_pb.js";
 import { ModelService } from "@turnwright/protos/turnwright/models/v1/model_service_pb.js";
 import { PlanService } from "@turnwright/protos/turnwright/plans/v1/plan_service_pb.js";
 import { ProjectService } from "@turnwright/protos/turnwright/projects/v1/project_service_pb.js";
@@ -20,15 +21,21 @@ const ATTEMPTS = 4;
 const CALL_MS = 30_000;
 const PAUSE_MS_MAX = 10_000;
 
-/** The token of this tab. One in the address is taken out of it at once, before anything else can read or keep it. */
-export function ownToken(): string {
+/**
+ * The token of this tab, and one that a person has to be asked about first: any site can open an address with a token of its own.
+ * One in the address is taken out of it at once, before anything else can read or keep it.
+ */
+export function ownToken(): { kept: string; offered: string } {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given !== null) {
-    history.replaceState(null, "", `${location.pathname}#/`);
-    keepToken(given);
-  }
-  return sessionStorage.getItem(KEPT) ?? "";
+  const kept = sessionStorage.getItem(KEPT) ?? "";
+  if (given === null) return { kept, offered: "" };
+  history.replaceState(null, "", `${location.pathname}#/`);
+  if ((kept && given && kept !== given) || isOfAnotherSite(document.referrer)) return { kept, offered: given };
+  keepToken(given);
+  return { kept: given, offered: "" };
 }
+
+const isOfAnotherSite = (referrer: string) => referrer !== "" && new URL(referrer).origin !== location.origin;
 
 export function keepToken(token: string): void {
   if (token) sessionStorage.setItem(KEPT, token);
@@ -59,6 +66,7 @@ function ownTransport(token: string): Transport {
 export class Door {
   readonly entries: Client<typeof EntryService>;
   readonly executor: Client<typeof ExecutorService>;
+  readonly grants: Client<typeof GrantService>;
   readonly models: Client<typeof ModelService>;
   readonly plans: Client<typeof PlanService>;
   readonly projects: Client<typeof ProjectService>;
@@ -72,6 +80,7 @@ export class Door {
   constructor(transport: Transport, readonly isLive: boolean) {
     this.entries = createClient(EntryService, transport);
     this.executor = createClient(ExecutorService, transport);
+    this.grants = createClient(GrantService, transport);
     this.models = createClient(ModelService, transport);
     this.plans = createClient(PlanService, transport);
     this.projects = createClient(ProjectService, transport);

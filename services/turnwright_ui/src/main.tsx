@@ -1,6 +1,6 @@
 /** The page: who looks at it, and which view. */
 import { render } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Announcer } from "./announcer.js";
 import { Door, isUnknownToken, keepToken, ownToken, words } from "./door.js";
 import { CompareView, ForksView } from "./forks_view.js";
@@ -45,6 +45,29 @@ function SignIn({ problem }: { problem: string }) {
   );
 }
 
+/** Whoever leads somebody to a token of their own has them work under their name. */
+function Offer({ offered, hasOne, dismiss }: { offered: string; hasOne: boolean; dismiss: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [name, setName] = useState("");
+  useEffect(() => {
+    dialog.current?.showModal();
+    const door = Door.of(offered);
+    door.call(door.grants.getIdentity, { pageSize: 1 }).then((who) => setName(who.principal), () => {});
+  }, [offered]);
+  const take = () => {
+    keepToken(offered);
+    location.reload();
+  };
+  return (
+    <dialog ref={dialog} onClose={dismiss} aria-labelledby="offer">
+      <h2 id="offer">Another token</h2>
+      <p>The address that was opened has a token{name && <> of <b><Line text={name} /></b></>}. Use it only if you opened that address: what you do would be done under its name{hasOne && ", and this tab forgets the token that it has"}.</p>
+      <button type="button" autofocus onClick={() => dialog.current?.close()}>{hasOne ? "Keep mine" : "Do not use it"}</button>{" "}
+      <button type="button" onClick={take}>Use the other one</button>
+    </dialog>
+  );
+}
+
 function RunPage({ door, project, run, view, part }: { door: Door; project: string; run: string; view: string; part: string }) {
   const model = useMemo(() => new RunModel(door, project, run), [door, project, run]);
   useEffect(() => () => model.close(), [model]);
@@ -71,13 +94,15 @@ function Page({ door, only }: { door: Door; only: [string, string] | undefined }
 
 function App() {
   const recorded = useMemo(recording, []);
-  const token = useMemo(() => (recorded ? "" : ownToken()), []);
+  const { kept: token, offered } = useMemo(() => (recorded ? { kept: "", offered: "" } : ownToken()), []);
+  const [isAsked, setAsked] = useState(offered !== "");
+  const [name, setName] = useState("");
   const door = useMemo(() => (recorded ? new Door(recordedTransport(recorded), false) : token ? Door.of(token) : undefined), [token]);
   const [problem, setProblem] = useState("");
   useEffect(() => {
     if (!door?.isLive) return;
     // A token that is not known any more is of no use to this tab either.
-    door.call(door.projects.listProjects, { pageSize: 1 }).catch((error: unknown) => {
+    door.call(door.grants.getIdentity, { pageSize: 1 }).then((who) => setName(who.principal)).catch((error: unknown) => {
       if (!isUnknownToken(error)) return;
       keepToken("");
       setProblem(words(error));
@@ -94,10 +119,11 @@ function App() {
       {isKnown && (
         <header class="top">
           <nav aria-label="Turnwright"><a href={recorded ? to("run", recorded.project, recorded.run) : "#/"}>turnwright</a></nav>
-          {recorded ? <span class="dim">a copy of a run, as it was when it was exported</span> : <button type="button" onClick={leave}>Leave</button>}
+          {recorded ? <span class="dim">a copy of a run, as it was when it was exported</span> : <span><span class="dim who"><Line text={name} /></span> <button type="button" onClick={leave}>Leave</button></span>}
         </header>
       )}
       {isKnown ? <Page door={door} only={recorded && [recorded.project, recorded.run]} /> : <SignIn problem={problem} />}
+      {isAsked && <Offer offered={offered} hasOne={token !== ""} dismiss={() => setAsked(false)} />}
       <Announcer />
     </>
   );
