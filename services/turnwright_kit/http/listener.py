@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Iterable
 from typing import Any, Final
 
 from uvicorn import Config
@@ -32,14 +33,19 @@ class _Connection(H11Protocol):
     """One connection."""
 
     bounds = HttpBounds()
+    since_s = 0.0
+    """When it began to wait for a request, in seconds of the loop's clock."""
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As in asyncio."""
         super().connection_made(transport)
+        self.since_s = self.loop.time()
         if len(self.connections) > self.bounds.connections_max:
-            transport.abort()
-            return
+            one = self._least_needed()
+            one.transport.abort()
+            if one is self:
+                return
         if sock := transport.get_extra_info("socket"):
             # An answer's head and body are written apart: the second would wait for the first to be acknowledged.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,10 +55,10 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As in asyncio."""
-        if self._late is None and self._is_between():
+        if self._late is None and self.is_between():
             self._expect_head()
         super().data_received(data)
-        if not self._is_between():
+        if not self.is_between():
             self._expect_nothing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -60,7 +66,21 @@ class _Connection(H11Protocol):
         self._expect_nothing()
         super().connection_lost(exc)
 
-    def _is_between(self) -> bool:
+    def on_response_complete(self) -> None:
+        """As in uvicorn."""
+        self.since_s = self.loop.time()
+        super().on_response_complete()
+
+    def _least_needed(self) -> _Connection:
+        """The one that waits longest for a request; if there is a request at each, this one.
+
+        Else a stranger who asks for nothing could keep everybody out.
+        """
+        ours: Iterable[Any] = self.connections
+        waiting: list[_Connection] = [one for one in ours if one.is_between() and not one.transport.is_closing()]
+        return min(waiting, key=lambda one: one.since_s)
+
+    def is_between(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 

@@ -226,8 +226,12 @@ async def test_a_head_that_does_not_come_is_given_up(tmp_path, before, sent):
 
 
 async def test_connections_are_bounded(tmp_path):
-    async with pages(tmp_path, HttpBounds(connections_max=3, head_s=10 * WAIT_S)) as (_, port):
-        held = [await connected(port, b"GET ") for _ in range(3)]
+    async with pages(tmp_path, HttpBounds(connections_max=3, stalled_s=10 * WAIT_S)) as (_, port):
+        body = request_to(WATCH)
+        framed = struct.pack(">BI", 0, len(body)) + body
+        held = [await never_reading(port, WATCH, framed, "content-type: application/connect+proto") for _ in range(3)]
+        for reader, _ in held:
+            assert (await asyncio.wait_for(reader.readline(), WAIT_S)).startswith(b"HTTP/1.1 200 ")
         reader, writer = await connected(port, b"")
         with contextlib.suppress(ConnectionResetError):
             assert await answer(reader) == b""
@@ -246,6 +250,28 @@ async def test_connections_are_bounded(tmp_path):
 
 
 async def test_a_client_that_takes_nothing_loses_its_connection(tmp_path):
+@pytest.mark.parametrize("begun", ["GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", "GET "], ids=["idle", "head"])
+async def test_who_asks_for_nothing_makes_room_for_who_does(tmp_path, begun):
+    asked = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    bounds = HttpBounds(connections_max=2, head_s=10 * WAIT_S, idle_s=10 * WAIT_S)
+    async with pages(tmp_path, bounds) as (_, port):
+        held = []
+        for sent in (begun.encode(), asked):
+            reader, writer = await connected(port, sent)
+            if sent == asked:
+                await asyncio.wait_for(reader.readuntil(b'lists them."}'), WAIT_S)
+            held.append((reader, writer))
+        newcomer = await connected(port, asked)
+        await asyncio.wait_for(newcomer[0].readuntil(b'lists them."}'), WAIT_S)
+        with contextlib.suppress(ConnectionResetError):
+            assert await answer(held[0][0]) == b""
+        # Who was idle for less time is still there.
+        held[1][1].write(asked)
+        await asyncio.wait_for(held[1][0].readuntil(b'lists them."}'), WAIT_S)
+        for _, one in (*held, newcomer):
+            one.close()
+
+
     async with pages(tmp_path, HttpBounds(stalled_s=0.5)) as (served, port):
         body = request_to(WATCH)
         framed = struct.pack(">BI", 0, len(body)) + body
