@@ -9,6 +9,7 @@ from turnwright_core.limits import TEMPERATURE_DEFAULT
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
+from turnwright_kit.transport import host_of
 from turnwright_ui import files as files_of_the_page
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
@@ -37,6 +38,13 @@ def check_origins(text: str) -> str:
         parts = urlsplit(each)
         if parts.scheme not in ("http", "https") or each != f"{parts.scheme}://{parts.netloc}" or not parts.netloc:
             raise ValueError("must be origins such as https://agents.example.com, without a path, separated by commas")
+    return text
+
+
+def check_hosts(text: str) -> str:
+    """Names of hosts separated by commas. Raises ValueError with a sentence."""
+    if any(not host_of(each) or host_of(each) != each.lower().strip("[]") for each in filter(None, text.split(","))):
+        raise ValueError("must be names such as agents.example.com, without a port, separated by commas")
     return text
 
 
@@ -108,6 +116,13 @@ class ExecutorSettings(PeerSettings):
         "only pages of the same address.",
         "",
         check=check_origins,
+    )
+    http_hosts: str = setting(
+        "Names by which it is called by HTTP, such as `agents.example.com`, without a port, separated by commas. "
+        "Others are refused, because a page can have its own name lead here. Empty: those of this host if it listens "
+        "on loopback, else any.",
+        "",
+        check=check_hosts,
     )
     advertise: str = setting(
         "Address at which other executors reach this one. Empty: the address it listens on; for a "
@@ -227,7 +242,8 @@ class ExecutorSettings(PeerSettings):
     def http(self) -> HttpPort | None:
         """Where HTTP is served."""
         origins = tuple(filter(None, self.http_origins.split(",")))
-        return HttpPort(self.http_listen, origins, files=files_of_the_page) if self.http_listen else None
+        hosts = tuple(host_of(each) for each in self.http_hosts.split(",") if each)
+        return HttpPort(self.http_listen, origins, hosts, files=files_of_the_page) if self.http_listen else None
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:

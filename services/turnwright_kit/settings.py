@@ -173,6 +173,8 @@ class HttpPort(Struct, frozen=True):
     address: str
     origins: tuple[str, ...] = ()
     """Of pages that may call it, besides those of the same address."""
+    hosts: tuple[str, ...] = ()
+    """Names by which it may be called. Empty: those of this host where the address is loopback, else any."""
     bounds: HttpBounds = HttpBounds()
     files: Callable[[], Mapping[str, StaticFile]] = dict
     """Files by their path, for strangers too: they are public."""

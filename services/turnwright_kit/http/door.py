@@ -1,7 +1,7 @@
 """The ASGI application: who may send what where, and then the library that speaks the protocols.
 
-Pages of other origins are refused unless they are named, and on loopback so is a name that is not this host's: a page
-that has its own name resolve to it would else be of the same origin.
+Pages of other origins are refused unless they are named, and so is a name by which the port is not to be called, on
+loopback one that is not this host's: a page that has its own name resolve to it would else be of the same origin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from connectrpc.compression.gzip import GzipCompression
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
@@ -25,7 +24,7 @@ from turnwright_kit.http.calls import Admission, HttpCall, current_call, endpoin
 from turnwright_kit.http.codecs import codecs
 from turnwright_kit.http.exchange import Exchange, Headers, Receive, Scope, Send
 from turnwright_kit.settings import HttpPort
-from turnwright_kit.transport import is_loopback
+from turnwright_kit.transport import host_of, is_loopback
 
 DOCUMENT: Final = "/openapi.json"
 """The path of the contract as an OpenAPI document, which strangers may read: it is public."""
@@ -58,7 +57,7 @@ class Door(ConnectASGIApplication[GuardedServer]):
         self._endpoints_of = endpoints(guarded.names)
         self.admission = Admission(guarded)
         self.bounds, self._origins = port.bounds, frozenset(port.origins)
-        self._is_loopback = is_loopback(port.address)
+        self._is_loopback, self._hosts = is_loopback(port.address), frozenset(port.hosts)
         self._files = port.files
         super().__init__(
             service=guarded,
@@ -76,12 +75,8 @@ class Door(ConnectASGIApplication[GuardedServer]):
         given = dict(scope["headers"])
         host, origin = (given.get(name, b"").decode() for name in (b"host", b"origin"))
         exchange = Exchange(scope, receive, send, self._sharing(origin), self.bounds)
-        if self._is_loopback and not _is_this_host(host):
-            return await exchange.refuse(
-                403, "permission_denied",
-                f"This address is of this host only, and {host!r} is not its name: call it as localhost. A proxy must "
-                "send `Host: localhost`.",
-            )  # fmt: skip
+        if problem := self._misnamed(host):
+            return await exchange.refuse(403, "permission_denied", problem)
         if {b"content-length", b"transfer-encoding"} <= given.keys():
             return await exchange.refuse(
                 400,
@@ -97,6 +92,18 @@ class Door(ConnectASGIApplication[GuardedServer]):
         if origin and scope["method"] == "OPTIONS":
             return await exchange.answer(204, b"", more=self._preflight())
         return await self._route(scope, exchange)
+
+    def _misnamed(self, host: str) -> str:
+        """What is wrong with the name by which this is called; empty if nothing is."""
+        if self._hosts:
+            is_known = host_of(host) in self._hosts
+            return "" if is_known else f"Nothing is called {host!r} here: name it in TURNWRIGHT_HTTP_HOSTS."
+        if not self._is_loopback or _is_this_host(host):
+            return ""
+        return (
+            f"This address is of this host only, and {host!r} is not its name: call it as localhost. A proxy must send "
+            "`Host: localhost`, or its name be in TURNWRIGHT_HTTP_HOSTS."
+        )
 
     def _sharing(self, origin: str) -> Iterator[tuple[bytes, bytes]]:
         if self._origins:
@@ -168,7 +175,7 @@ def _peer(scope: Scope) -> str:
 
 
 def _is_this_host(host: str) -> bool:
+    name = host_of(host)
     with suppress(ValueError):
-        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     return False

@@ -19,11 +19,12 @@ from contract.test_callers_that_never_read import GET, LIST, PROJECT, WATCH, Pag
 from services import SECRET, token_for
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+from turnwright_executor.config import ExecutorSettings
 from turnwright_kit.http import listener
 from turnwright_kit.identity.policy import EVERYBODY, Policy, PolicySnapshot
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
-from turnwright_kit.settings import HttpBounds, HttpPort, Settings
+from turnwright_kit.settings import HttpBounds, HttpPort, Settings, SettingsError
 
 pytestmark = pytest.mark.asyncio
 
@@ -249,7 +250,6 @@ async def test_connections_are_bounded(tmp_path):
                 writer.close()
 
 
-async def test_a_client_that_takes_nothing_loses_its_connection(tmp_path):
 @pytest.mark.parametrize("begun", ["GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", "GET "], ids=["idle", "head"])
 async def test_who_asks_for_nothing_makes_room_for_who_does(tmp_path, begun):
     asked = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -272,6 +272,7 @@ async def test_who_asks_for_nothing_makes_room_for_who_does(tmp_path, begun):
             one.close()
 
 
+async def test_a_client_that_takes_nothing_loses_its_connection(tmp_path):
     async with pages(tmp_path, HttpBounds(stalled_s=0.5)) as (served, port):
         body = request_to(WATCH)
         framed = struct.pack(">BI", 0, len(body)) + body
@@ -302,6 +303,24 @@ async def test_pages_of_named_origins_may_call(tmp_path):
         assert same.is_success
         assert "access-control-allow-origin" not in same.headers
         assert (await door.call("Discover", {}, ANN, origin=f"{origin}.evil.example")).status_code == 403
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "0.0.0.0:0"])
+async def test_only_the_names_of_a_port_may_be_called_wherever_it_listens(tmp_path, address):
+    settings = {"http_listen": address, "http_hosts": "Agents.example.com,[::1]", "insecure": True}
+    async with open_door(tmp_path, **settings) as door:
+        for host in ("agents.example.com", "AGENTS.example.com:1234", "[::1]:7444"):
+            assert (await door.call("Discover", {}, ANN, host=host)).is_success
+        for host in ("localhost", "evil.example", "agents.example.com.evil.example", "[", ""):
+            found = await door.call("Discover", {}, ANN, host=host, origin=f"http://{host}")
+            assert found.status_code == 403
+            assert "TURNWRIGHT_HTTP_HOSTS" in found.json()["message"]
+
+
+@pytest.mark.parametrize("hosts", ["https://agents.example.com", "agents.example.com:443", "a/b", "a@b", "[", "::1"])
+async def test_what_is_no_name_of_a_port_is_no_setting(hosts):
+    with pytest.raises(SettingsError, match="without a port"):
+        ExecutorSettings(http_hosts=hosts)
 
 
 async def test_other_hosts_need_tls(tmp_path):
