@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from turnwright_core.limits import TEMPERATURE_DEFAULT
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
+from turnwright_kit.addresses import host_of
 from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
-from turnwright_kit.transport import host_of
 from turnwright_ui import files as files_of_the_page
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"

@@ -1,10 +1,11 @@
-"""The address at which others reach a service that listens on a wildcard, or on a port chosen by the system."""
+"""Addresses of services, also of one that listens on a wildcard or a port that the system chose; hosts in headers."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 from typing import Final
+from urllib.parse import urlsplit
 
 _WILDCARDS: Final = ("0.0.0.0", "[::]", "::", "*", "")  # noqa: S104 - compared with
 _DOCUMENTATION_ADDRESSES: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -15,6 +16,13 @@ def reachable_address(listening: str) -> str:
     """The address for other hosts; anything but a wildcard is returned unchanged."""
     host, _, port = listening.rpartition(":")
     return f"{_own_host()}:{port}" if host in _WILDCARDS else listening
+
+
+def host_of(place: str) -> str:
+    """The host of HOST or HOST:PORT, as a header has it, in lower case; empty if there is none."""
+    with contextlib.suppress(ValueError):
+        return urlsplit(f"//{place}").hostname or ""
+    return ""
 
 
 def _own_host() -> str:

@@ -10,9 +10,7 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import grpc
 
@@ -171,13 +169,6 @@ class ReloadingChannel:
 
 def _is_socket(address: str) -> bool:
     return address.startswith(("unix:", "unix-abstract:"))
-
-
-def host_of(place: str) -> str:
-    """The host of HOST or HOST:PORT, as a header has it, in lower case; empty if there is none."""
-    with suppress(ValueError):
-        return urlsplit(f"//{place}").hostname or ""
-    return ""
 
 
 def is_loopback(address: str) -> bool:
