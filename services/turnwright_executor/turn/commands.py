@@ -287,7 +287,7 @@ class CommandSteps:
             record = record.permitted(ruling.permission or record.permission).ruled(ruling.decision.rule)
         if record.effect_class is EffectClass.OUTSIDE and not indeterminate.is_retried(record):
             scope.unstarted.add(record.key)
-        is_checked = record.permission is not Permission.NOT_NEEDED
+        is_checked = by_grant or record.permission in (Permission.CALLER, Permission.DECISION)
         scope.buffer.move(record, granted_tool=record.tool if is_checked else "")
         try:
             await scope.buffer.flush(full=True)
