@@ -128,6 +128,7 @@ def _add_tokens(app: click.Group) -> None:
         Option(["--group", "groups"], metavar="NAME", multiple=True, help="A group that they belong to; repeatable."),
         Option(["--days"], metavar="N", type=click.IntRange(1, 400), default=30, help="How long it is valid [30]"),
         Option(["--audience"], type=_AUDIENCE, default="executor", help="The service that takes it [executor]"),
+        Option(["--offline"], is_flag=True, help="Make it of the secret here, also where services run."),
         common=(SERVER,),
     )
     add_command(

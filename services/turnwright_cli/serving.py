@@ -36,7 +36,9 @@ def serve_plan(
         raise usage("--db: this process runs no store. Add the store with --only, or drop this option.")
     addresses = {name: LISTEN[name] for name in names}
     if "executor" in names:
-        addresses[HTTP] = os.environ.get("TURNWRIGHT_HTTP_LISTEN", HTTP_LISTEN)
+        # Several executors of one host cannot all have the port.
+        is_whole = len(names) == len(LISTEN)
+        addresses[HTTP] = os.environ.get("TURNWRIGHT_HTTP_LISTEN", HTTP_LISTEN if is_whole else "")
     for item in listen:
         name, address = _named(item, addresses)
         addresses[name] = address

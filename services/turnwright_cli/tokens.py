@@ -28,10 +28,11 @@ async def create_token(
     projects: Sequence[str],
     groups: Sequence[str],
     days: int,
+    offline: bool,
 ) -> int:
     """Have the store make a token, which it lists then; where nothing runs, make it here of the home's secret."""
     settings = call.settings
-    if await locate(settings.home, settings.server, tls=settings.tls):
+    if not offline and await locate(settings.home, settings.server, tls=settings.tls):
         wanted = token_service_pb2.CreateTokenRequest(
             principal=principal, kind=kind, audience=audience, projects=projects, groups=groups, days=days
         )

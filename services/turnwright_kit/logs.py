@@ -67,6 +67,10 @@ def get_logger(name: str) -> Log:
     return Log(name)
 
 
+_NOBODY_LEFT: Final = "ExecuteBatchError raised in core"
+"""What gRPC reports as an error: a caller has left, or its process has died, while its answer was being sent."""
+
+
 class LibraryLogHandler(logging.Handler):
     """A handler that forwards records of Python's own logging to our log, in the same form and with the same level.
 
@@ -75,6 +79,8 @@ class LibraryLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Forward a record. It is not an event with fields but one text with the name of its logger."""
+        if str(record.msg).startswith(_NOBODY_LEFT):
+            return
         exc = {"exc_info": record.exc_info[1]} if record.exc_info else {}
         fields = {"library": record.name, "text": record.getMessage(), **exc}
         Log("library").say(record.levelno, "library_logged", fields)

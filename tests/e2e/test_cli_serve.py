@@ -59,7 +59,7 @@ def test_serve_waits_for_its_database_and_a_command_does_not(bench) -> None:
 def test_commands_attach_to_what_serves_the_home(bench) -> None:
     with bench.running("serve", *PORTS) as server:
         address = address_of(server)
-        assert record(bench) == {"executor": address, "pid": server.popen.pid, "embedded": False}
+        assert record(bench) == {"executor": address, "pid": server.popen.pid, "embedded": False, "http": ""}
 
         done = bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json")
         models = bench.run("models")
@@ -85,7 +85,7 @@ def test_a_second_executor_of_a_home_leaves_commands_with_the_first(bench) -> No
         first = address_of(server)
         with bench.running("serve", "--only", "executor", "--listen", "127.0.0.1:0", *peers) as second:
             assert address_of(second) != first
-            assert record(bench) == {"executor": first, "pid": server.popen.pid, "embedded": False}
+            assert record(bench) == {"executor": first, "pid": server.popen.pid, "embedded": False, "http": ""}
             assert second.stop() == 0
         assert record(bench)["executor"] == first
         assert server.stop() == 0
