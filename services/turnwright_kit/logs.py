@@ -67,23 +67,24 @@ def get_logger(name: str) -> Log:
     return Log(name)
 
 
-_NOBODY_LEFT: Final = "ExecuteBatchError raised in core"
+_CALLER_LEFT: Final = "ExecuteBatchError raised in core"
 """What gRPC reports as an error: a caller has left, or its process has died, while its answer was being sent."""
 
 
 class LibraryLogHandler(logging.Handler):
     """A handler that forwards records of Python's own logging to our log, in the same form and with the same level.
 
+    What is no fault is logged as DEBUG.
+
     Without it the warnings of libraries would go to standard error in another form, whatever the level.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Forward a record. It is not an event with fields but one text with the name of its logger."""
-        if str(record.msg).startswith(_NOBODY_LEFT):
-            return
+        level = DEBUG if str(record.msg).startswith(_CALLER_LEFT) else record.levelno
         exc = {"exc_info": record.exc_info[1]} if record.exc_info else {}
         fields = {"library": record.name, "text": record.getMessage(), **exc}
-        Log("library").say(record.levelno, "library_logged", fields)
+        Log("library").say(level, "library_logged", fields)
 
 
 def configure_logs(level: str, file: Path | None = None) -> None:

@@ -21,6 +21,7 @@ from turnwright.webhooks.v1 import webhook_service_pb2_grpc
 
 from services import SECRET, running
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.peer import Peer
 from turnwright_store.domain.webhooks import ATTEMPTS_S, next_wait_s
 
@@ -324,13 +325,17 @@ async def test_it_goes_where_executors_may_go(tmp_path, monkeypatch, networks, u
         ({"url": "https://example.com:99999/"}, "webhook.url"),
         ({"url": "https://ex\x00ample.com/"}, "webhook.url"),
         ({"events": [0]}, "webhook.events"),
+        ({"run": "r" * 1_000_000}, "webhook.run"),
+        ({"run": "r\x00"}, "webhook.run"),
     ],
 )
 async def test_a_webhook_that_means_nothing_is_refused(services, fields, field):
     wanted = pb.Webhook(**{"name": "ci", "url": "https://example.com/", **fields})
     with pytest.raises(TurnwrightError) as told:
         await services.client.set_webhook(services.project, wanted)
-    assert (told.value.reason, told.value.metadata["field"]) == (Reason.INVALID_FIELD, field)
+    too_long = len(wanted.run) > NAME_CHARS_MAX
+    reason = Reason.LIMIT_EXCEEDED if too_long else Reason.INVALID_FIELD
+    assert (told.value.reason, told.value.metadata["field"]) == (reason, field)
 
 
 async def test_its_secret_is_nowhere_stored_and_can_be_shown_again(services, receiver):

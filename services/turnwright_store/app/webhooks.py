@@ -16,8 +16,9 @@ from turnwright.webhooks.v1 import webhook_service_pb2 as pb
 from turnwright_values.store import Durability
 from turnwright_values.types import Loop
 
-from turnwright_core.checks import check_count, invalid
+from turnwright_core.checks import check_count, check_words, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.wire.runs import loop_to_pb
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.maintenance import Chore
@@ -52,6 +53,7 @@ def set_webhook(tx: Transaction, caller: Caller, project: str, wanted: pb.Webhoo
     project_id = get_project(tx.connection, project).id
     rules.check_name(wanted.name)
     rules.check_url(wanted.url)
+    check_words("webhook.run", wanted.run, NAME_CHARS_MAX)
     events = set(wanted.events) or {LOOP_ENDED}
     if not events <= set(_EVENTS):
         raise invalid("webhook.events", "A webhook is told of LOOP_ENDED, LOOP_WAITING or both.")

@@ -49,6 +49,14 @@ def test_a_librarys_exception_comes_along(lines):
     assert "ValueError: broken" in line["exception"]
 
 
+def test_that_a_caller_left_while_it_was_answered_is_no_error(lines):
+    """gRPC says so at the level of errors."""
+    text = "ExecuteBatchError raised in core by servicer method [/x.Y/Z]"
+    assert lines("info", lambda log: log.error(text)) == []
+    (line,) = lines("debug", lambda log: log.error(text))
+    assert (line["level"], line["text"]) == ("debug", text)
+
+
 def test_a_file_that_lines_no_longer_go_to_is_closed(lines, tmp_path):
     configure_logs("info", tmp_path / "first.log")
     (line,) = lines("info", lambda log: log.warning("now here"))
