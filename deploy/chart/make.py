@@ -1,16 +1,20 @@
 """Makes the chart out of what the overlays of deploy/kubernetes give, so that there is one source of the manifests.
 
-Values take the place of what people choose; where the overlays differ, `protection` decides which of them holds.
+Values take the place of what people choose; where the overlays differ, `protection` decides which of them holds, and
+`http` where the component of that name makes a difference.
 `python make.py FOLDER` writes the chart `turnwright` into the folder.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +24,8 @@ from turnwright_core import __version__
 
 HERE: Final = Path(__file__).parent
 OVERLAYS: Final = HERE.parent / "kubernetes" / "overlays"
+COMPONENTS: Final = {"tls": "https", "mesh": "http"}
+"""Has executors serve HTTP, by overlay."""
 NAMESPACES: Final = {
     "turnwright": "{{ .Values.namespaces.services }}",
     "turnwright-executors": "{{ .Values.namespaces.executors }}",
@@ -46,6 +52,8 @@ BLOCK: Final = re.compile(r"^( *)(\S+): '?\[\[(.*?)\]\]'?$", re.MULTILINE)
 """Where it writes one of several lines; `_block` makes them."""
 
 Manifest = dict[str, Any]
+Parts = dict[tuple[str, str, str], list[str]]
+"""What each file of the chart consists of: lines, and blocks under a condition."""
 
 
 def make(folder: Path) -> Path:
@@ -56,10 +64,13 @@ def make(folder: Path) -> Path:
     about = (HERE / "Chart.yaml").read_text()
     (chart / "Chart.yaml").write_text(re.sub(r"^#.*\n", "", about, flags=re.MULTILINE).replace("0.0.0", __version__))
     (chart / "templates" / "_identity.tpl").write_text(_identities())
-    tls, mesh = (dict(_texts(overlay)) for overlay in ("tls", "mesh"))
-    for each in tls | mesh:
+    tls, mesh = (
+        _either(".Values.http.enabled", _parts(overlay, component), _parts(overlay))
+        for overlay, component in COMPONENTS.items()
+    )
+    for each, parts in _either('eq .Values.protection "tls"', tls, mesh).items():
         kind, name, namespace = each
-        text = _either(tls.get(each, ""), mesh.get(each, ""))
+        text = "".join(parts)
         if wanted := CONDITIONS.get(kind):
             text = f"{{{{- if {wanted} }}}}\n{text}{{{{- end }}}}\n"
         (chart / "templates" / f"{'-'.join(filter(None, (kind.lower(), namespace, name)))}.yaml").write_text(text)
@@ -76,27 +87,44 @@ def _identities() -> str:
     return f'{{{{- define "turnwright.identity" }}}}{both}{{{{ .Values.identity }}}}{{{{ end }}}}'
 
 
-def _either(tls: str, mesh: str) -> str:
-    if tls == mesh:
-        return tls
-    return f'{{{{- if eq .Values.protection "tls" }}}}\n{tls}{{{{- else }}}}\n{mesh}{{{{- end }}}}\n'
+def _either(condition: str, these: Parts, those: Parts) -> Parts:
+    """What holds where a condition does and where it does not, with the condition around the parts that differ."""
+    return {each: list(_merged(condition, these.get(each, ()), those.get(each, ()))) for each in these | those}
 
 
-def _texts(overlay: str) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Each object of an overlay as a text of the chart, by kind, name and namespace."""
-    shown = subprocess.run(  # noqa: S603 - words of this file
-        ["kubectl", "kustomize", str(OVERLAYS / overlay)],  # noqa: S607 - as people call it
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def _merged(condition: str, these: Sequence[str], those: Sequence[str]) -> Iterator[str]:
+    for kind, a, b, c, d in SequenceMatcher(None, these, those, autojunk=False).get_opcodes():
+        here, there = "".join(these[a:b]), "".join(those[c:d])
+        if kind == "equal":
+            yield from these[a:b]
+        elif here and there:
+            yield f"{{{{- if {condition} }}}}\n{here}{{{{- else }}}}\n{there}{{{{- end }}}}\n"
+        else:
+            yield f"{{{{- if {condition if here else f'not ({condition})'} }}}}\n{here or there}{{{{- end }}}}\n"
+
+
+def _parts(overlay: str, component: str = "") -> Parts:
+    """Each object of an overlay as lines of the chart, by kind, name and namespace."""
+    with tempfile.TemporaryDirectory() as folder:
+        chosen: Manifest = {"resources": [os.path.relpath(OVERLAYS / overlay, Path(folder).resolve())]}
+        if component:
+            chosen["components"] = [os.path.relpath(OVERLAYS.parent / "components" / component, Path(folder).resolve())]
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(chosen))
+        shown = subprocess.run(  # noqa: S603 - words of this file
+            ["kubectl", "kustomize", folder],  # noqa: S607 - as people call it
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    found = {}
     for manifest in yaml.safe_load_all(shown.stdout):
         changed: Manifest = _renamed("", manifest)
         key = changed["kind"], changed["metadata"]["name"], changed["metadata"].get("namespace", "")
         text = yaml.safe_dump(_with_values(changed), width=10_000, sort_keys=False)
         text = BLOCK.sub(lambda at: f"{at[1]}{at[2]}: {{{{- toYaml {at[3]} | nindent {len(at[1]) + 2} }}}}", text)
-        yield key, BARE.sub(r"{{ \1 }}", text)
+        found[key] = BARE.sub(r"{{ \1 }}", text).splitlines(keepends=True)
+    return found
 
 
 def _renamed(key: str, value: Any) -> Any:
@@ -121,6 +149,10 @@ def _with_values(manifest: Manifest) -> Manifest:
     match manifest["kind"]:
         case "ConfigMap" if "identity.toml" in manifest["data"]:
             manifest["data"]["identity.toml"] = _bare('include "turnwright.identity" . | toJson')
+        case "ConfigMap" if "TURNWRIGHT_HTTP_HOSTS" in manifest["data"]:
+            for name in ("hosts", "origins"):
+                value = _bare(f'join "," .Values.http.{name} | quote')
+                manifest["data"][f"TURNWRIGHT_HTTP_{name.upper()}"] = value
         case "Deployment":
             _deployment(about["name"], spec, CONFIG[namespace])
         case "HorizontalPodAutoscaler":
@@ -143,8 +175,9 @@ def _deployment(service: str, spec: Manifest, config: str) -> None:
     if service == "executor":
         # A number here would undo at each upgrade what the autoscaler has chosen.
         spec["replicas"] = _bare(f'.Values.autoscaling.enabled | ternary "null" {of}.replicas')
+    http = " .Values.http" if service == "executor" else ""
     annotations = spec["template"]["metadata"].setdefault("annotations", {})
-    annotations["turnwright/config"] = f"{{{{ list {config} .Values.identity | toJson | sha256sum }}}}"
+    annotations["turnwright/config"] = f"{{{{ list {config} .Values.identity{http} | toJson | sha256sum }}}}"
     pod["imagePullSecrets"] = _bare('include "turnwright.pullSecrets" .')
     (container,) = pod["containers"]
     container["image"], container["imagePullPolicy"] = IMAGE, "{{ .Values.image.pullPolicy }}"

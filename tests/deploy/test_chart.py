@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,20 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
+from deploy.custom_kinds import KINDS
 from deploy.test_manifests import find, shown
 from turnwright_core import __version__
+from turnwright_executor.config import ExecutorSettings
 from turnwright_kit.identity.identity_file import read_identity_file
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
 HELM = ROOT / ".release-venv" / "bin" / "helm"
-CUSTOM = {"PodMonitor", "GRPCRoute", "AuthorizationPolicy"}
-"""Kinds that the API does not know by itself."""
-
+HTTP = {"enabled": True, "hosts": ["localhost"]}
 pytestmark = [
     pytest.mark.skipif(not HELM.exists(), reason="needs helm: `make chart`"),
     pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl: it builds the manifests"),
@@ -64,10 +66,21 @@ def by_key(manifests: list[dict[str, Any]]) -> dict[tuple[str, ...], Any]:
     return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in every}
 
 
-@pytest.mark.parametrize("overlay", ["tls", "mesh"])
-def test_it_gives_what_kustomize_gives(chart, overlay) -> None:
-    expected = by_key(shown(ROOT / "deploy" / "kubernetes" / "overlays" / overlay))
-    made = by_key(rendered(chart, protection=overlay, image={"repository": "turnwright"}))
+def chosen(folder: Path, overlay: str, component: str) -> Path:
+    """An overlay of somebody's own, as docs/deploy.md has it."""
+    manifests = os.path.relpath(ROOT / "deploy" / "kubernetes", folder.resolve())
+    own: dict[str, Any] = {"resources": [f"{manifests}/overlays/{overlay}"]}
+    if component:
+        own["components"] = [f"{manifests}/components/{component}"]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    return folder
+
+
+@pytest.mark.parametrize(("overlay", "component"), [("tls", ""), ("mesh", ""), ("tls", "https"), ("mesh", "http")])
+def test_it_gives_what_kustomize_gives(chart, tmp_path, overlay, component) -> None:
+    expected = by_key(shown(chosen(tmp_path, overlay, component)))
+    values: dict[str, Any] = {"http": HTTP} if component else {}
+    made = by_key(rendered(chart, protection=overlay, image={"repository": "turnwright"}, **values))
     for namespace in ("turnwright", "turnwright-executors"):
         assert made.pop(("ConfigMap", namespace, "turnwright-own"))["data"] == {}
     for one in made.values():
@@ -91,16 +104,42 @@ EVERYTHING: dict[str, Any] = {
     "executor": {"replicas": 4},
     "projects": {"existingClaim": "ours"},
     "podMonitor": {"enabled": True, "labels": {"team": "platform"}},
+    "http": {"enabled": True, "hosts": ["agents-http.example.com"], "origins": ["https://pages.example.com"]},
     "gateway": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["agents.example.com"]},
     "authorizationPolicies": {"enabled": True, "clients": ["cluster.local/ns/gateways/sa/public"]},
 }
 
 
+def accepted(made: list[dict[str, Any]]) -> set[str]:
+    """The kinds among these; the API and the definitions of others would accept each."""
+    for one in made:
+        if schema := KINDS.get(one["kind"]):
+            jsonschema.validate(one, schema)
+        else:
+            kubernetes_validate.validate(one, "1.37", strict=True)
+    return {one["kind"] for one in made}
+
+
+@pytest.mark.parametrize(
+    ("values", "custom"),
+    [
+        ({}, set()),
+        ({"protection": "mesh"}, set()),
+        ({"http": HTTP}, set()),
+        ({"protection": "mesh", "http": HTTP, "namespaces": {"create": False}}, set()),
+        ({"gateway": {"enabled": True, "parentRefs": [{"name": "public"}]}}, {"GRPCRoute"}),
+        ({"podMonitor": {"enabled": True}, "autoscaling": {"enabled": False}}, {"PodMonitor"}),
+        ({"protection": "mesh", "authorizationPolicies": {"enabled": True}}, {"AuthorizationPolicy"}),
+        ({"protection": "mesh", "http": HTTP, "authorizationPolicies": {"enabled": True}}, {"AuthorizationPolicy"}),
+        (EVERYTHING, set(KINDS)),
+    ],
+)
+def test_the_api_accepts_what_is_made_of_each_set_of_values(chart, values, custom) -> None:
+    assert accepted(rendered(chart, **values)) & set(KINDS) == custom
+
+
 def test_each_value_changes_what_it_says(chart) -> None:
     made = rendered(chart, **EVERYTHING)
-    for one in made:
-        if one["kind"] not in CUSTOM:
-            kubernetes_validate.validate(one, "1.37", strict=True)
     found = partial(find, made)
     assert {one["metadata"].get("namespace", one["metadata"]["name"]) for one in made} == {"agents", "agents-commands"}
     store, executor = (found("Deployment", name)["spec"] for name in ("store", "executor"))
@@ -121,8 +160,34 @@ def test_each_value_changes_what_it_says(chart) -> None:
     ]
     assert claims == [{"claimName": "ours"}]
     assert found("PodMonitor", "turnwright")["metadata"]["labels"] == {"team": "platform"}
-    route = found("GRPCRoute", "turnwright")["spec"]
-    assert (route["parentRefs"], route["hostnames"]) == ([{"name": "public"}], ["agents.example.com"])
+    for kind, port, hosts in (
+        ("GRPCRoute", 7440, "agents.example.com"),
+        ("HTTPRoute", 7444, "agents-http.example.com"),
+    ):
+        route = found(kind, "turnwright")["spec"]
+        assert (route["parentRefs"], route["hostnames"]) == ([{"name": "public"}], [hosts])
+        assert [one["backendRefs"] for one in route["rules"]] == [[{"name": "executor", "port": port}]]
+
+
+@pytest.mark.parametrize("protection", ["tls", "mesh"])
+def test_http_is_off_unless_somebody_asks_for_it(chart, monkeypatch, protection) -> None:
+    every = rendered(chart, protection=protection)
+    assert "7444" not in json.dumps(every)
+    made = rendered(chart, protection=protection, http={**HTTP, "origins": ["https://a.example", "https://b.example"]})
+    ports = {one["name"]: one for one in find(made, "Service", "executor")["spec"]["ports"]}
+    assert (ports["http"]["port"], ports["http"]["appProtocol"]) == (7444, "https" if protection == "tls" else "http")
+    (settings,) = (one["data"] for one in made if "TURNWRIGHT_HTTP_LISTEN" in one.get("data", {}))
+    assert settings["TURNWRIGHT_HTTP_ORIGINS"] == "https://a.example,https://b.example"
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    port = ExecutorSettings().http
+    assert port is not None
+    assert (port.address, port.hosts) == ("0.0.0.0:7444", ("localhost",))
+    before, after = (
+        find(one, "Deployment", "executor")["spec"]["template"]["metadata"]["annotations"]["turnwright/config"]
+        for one in (every, made)
+    )
+    assert before != after
 
 
 @pytest.mark.parametrize("protection", ["tls", "mesh"])
@@ -145,10 +210,15 @@ def test_services_are_known_by_the_names_that_they_have_there(chart, tmp_path, p
 def test_the_mesh_admits_whom_the_network_admits(chart) -> None:
     made = rendered(chart, **EVERYTHING)
     admitted = {
-        one["metadata"]["name"]: sorted(one["spec"]["rules"][0]["from"][0]["source"]["principals"])
+        one["metadata"]["name"]: sorted(rule["from"][0]["source"]["principals"])
         for one in made
         if one["kind"] == "AuthorizationPolicy"
+        for rule in one["spec"]["rules"]
+        if "from" in rule and rule["to"][0]["operation"]["ports"] != ["7444"]
     }
+    http = [rule["from"] for rule in find(made, "AuthorizationPolicy", "executor")["spec"]["rules"]
+            if rule["to"][0]["operation"]["ports"] == ["7444"]]  # fmt: skip
+    assert http == [[{"source": {"principals": ["cluster.local/ns/gateways/sa/public"]}}]]
     store, assembler, executor = (
         f"cluster.local/ns/{at}" for at in ("agents/sa/store", "agents/sa/assembler", "agents-commands/sa/executor")
     )
@@ -186,6 +256,15 @@ def test_changed_settings_restart_the_pods(chart) -> None:
         ({"namespaces": {"executors": "turnwright"}}, "must differ"),
         ({"config": {"services": {"log level": "debug"}}}, "services"),
         ({"gateway": {"enabled": True}}, "parentRefs"),
+        ({"gateway": {"enabled": True, "parentRefs": [{"name": "a"}]}, "http": HTTP}, "one kind of route"),
+        (
+            {"gateway": {"enabled": True, "parentRefs": [{"name": "a"}], "hostnames": ["localhost"]}, "http": HTTP},
+            "localhost is in gateway.hostnames and in http.hosts",
+        ),
+        ({"http": {"enabled": True}}, "hosts"),
+        ({"http": {"enabled": True, "hosts": ["agents.example.com:7444"]}}, "hosts"),
+        ({"http": {"enabled": True, "hosts": ["a.example"], "origins": ["*"]}}, "origins"),
+        ({"http": {"enabeld": True}}, "enabeld"),
         ({"authorizationPolicies": {"enabled": True}}, "needs `protection: mesh`"),
     ],
 )

@@ -46,7 +46,10 @@ def run(*words: str | Path, check: bool = True, **more) -> str:
 def engine(tmp_path_factory) -> Iterator[None]:
     """The container engine, with images of this checkout."""
     if not (shutil.which("podman") and shutil.which("buildah")):
-        left_out("podman and buildah", "apt-get install buildah podman runc netavark aardvark-dns iptables mmdebstrap")
+        left_out(
+            "podman and buildah",
+            "apt-get install buildah podman runc catatonit netavark aardvark-dns iptables mmdebstrap",
+        )
     conf = tmp_path_factory.mktemp("engine") / "containers.conf"
     conf.write_text(ENGINE)
     with pytest.MonkeyPatch.context() as environment:

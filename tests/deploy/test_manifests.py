@@ -288,6 +288,24 @@ def test_replicas_survive_a_drain_and_follow_the_queue() -> None:
     assert metric["external"]["metric"]["name"] == "turnwright_loops_queued"
 
 
+@pytest.mark.parametrize(("overlay", "component"), [("tls", "https"), ("mesh", "http")])
+def test_with_the_component_clients_reach_http_and_nobody_else(tmp_path, overlay, component) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "kubernetes")
+    file = tmp_path / "kubernetes" / "overlays" / overlay / "kustomization.yaml"
+    file.write_text(f"{file.read_text()}components: [../../components/{component}]\n")
+    manifests = shown(file.parent)
+    for one in manifests:
+        kubernetes_validate.validate(one, "1.37", strict=True)
+    (port,) = (one for one in find(manifests, "Service", "executor")["spec"]["ports"] if one["name"] == "http")
+    assert (port["port"], port["appProtocol"]) == (7444, component)
+    spec = find(manifests, "NetworkPolicy", "executor")["spec"]
+    callers = [rule["from"] for rule in spec["ingress"] if {"port": 7444} in rule["ports"]]
+    assert callers == [[{"namespaceSelector": {"matchLabels": CLIENT}, "podSelector": {"matchLabels": CLIENT}}]]
+    pod = find(manifests, "Deployment", "executor")["spec"]["template"]["spec"]
+    plain = find(built(overlay), "Deployment", "executor")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["readinessProbe"] == plain["containers"][0]["readinessProbe"]
+
+
 def test_in_gvisor_every_pod_is_restricted(tmp_path) -> None:
     shutil.copytree(MANIFESTS, tmp_path / "kubernetes")
     overlay = tmp_path / "kubernetes" / "overlays" / "tls" / "kustomization.yaml"
