@@ -27,7 +27,8 @@ def follows_run(settings: LoopSettings) -> bool:
 
 def changed_settings(patch: RunSettingsPatch, settings: RunSettings) -> RunSettings:
     """The settings after the changes. An empty persona and a limit of 0 are the defaults."""
-    return RunSettings(
+    return replace(
+        settings,
         model=settings.model if patch.model is None else patch.model,
         temperature=settings.temperature if patch.temperature is None else patch.temperature,
         persona=settings.persona if patch.persona is None else patch.persona or None,

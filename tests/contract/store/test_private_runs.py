@@ -214,3 +214,11 @@ async def test_a_watch_of_an_owner_of_before_tells_nothing_more(people, project,
 
         async with asyncio.timeout(60):
             assert await reason_of(told()) == "RUN_NOT_FOUND"
+
+
+async def test_stays_private_when_it_is_configured(people, project):
+    warmer = settings_pb2.RunSettingsPatch(temperature=0.7, title=f"About {WORD}")
+    changed = await people.alice.call("ConfigureRun", project=project, run="hers", patch=warmer)
+    assert changed.run.settings.private
+    assert (await people.alice.call("GetRun", project=project, run="hers")).run.settings.private
+    assert await reason_of(people.bob.call("GetRun", project=project, run="hers")) == "RUN_NOT_FOUND"
