@@ -457,6 +457,16 @@ add_command(
     Option(["-m", "--model"], metavar="MODEL", help="Model of new sessions: an alias, or vendor/model."),
     common=(SERVER,),
 )
+mcp = add_group(app, "mcp", "The Model Context Protocol: the agent as a server of tools.")
+add_command(
+    mcp,
+    "serve",
+    "mcp:serve",
+    "Offer the agent to other agents: act, ask, runs and decide, as tools of an MCP server on standard input and "
+    "output.",
+    Option(["-m", "--model"], metavar="MODEL", help="Model of new runs: an alias, or vendor/model."),
+    common=(PROJECT, SERVER),
+)
 add_command(
     app,
     "doctor",

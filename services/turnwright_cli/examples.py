@@ -112,6 +112,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright init": ("turnwright init", "turnwright init --url http://127.0.0.1:8080/v1"),
     "turnwright project": ("turnwright project --assembly transcript",),
     "turnwright acp": ("turnwright acp", "turnwright acp -m sonnet --server agents.example.com:7440"),
+    "turnwright mcp": ("turnwright mcp serve --project ~/src/thing",),
+    "turnwright mcp serve": ("turnwright mcp serve --project ~/src/thing -m sonnet",),
     "turnwright doctor": ("turnwright doctor",),
     "turnwright serve": ("turnwright serve", "turnwright serve --only store --listen store=0.0.0.0:7441"),
     "turnwright store": ("turnwright store backup copy.db",),
