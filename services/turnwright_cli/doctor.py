@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -19,7 +19,8 @@ from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, differing_variables, open_session, service_word, unknown_variables
 from turnwright_cli.stack import START_ORDER, settings_class
-from turnwright_core.errors import TurnwrightError
+from turnwright_client.discovery import CHECK_S, read_record, readiness
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_kit.settings import Settings, load
 from turnwright_kit.settings_report import settings_in_force
 
@@ -40,8 +41,23 @@ CONFINEMENT: Final = {
 _NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model"
 
 
+_NOT_ASKED: Final = (
+    "not asked: vendors, models, confinement, settings of other services. A client's token is needed for that: make "
+    "one where the deployment's secret is, with `turnwright token create --principal NAME`; set TURNWRIGHT_TOKEN to "
+    "it, and name an executor with --server."
+)
+
+
+_REFUSED: Final = (Reason.UNAUTHENTICATED, Reason.RIGHT_MISSING)
+"""What a caller is told who has no token, or the secret of a home that no other service knows."""
+
+
 async def doctor(call: Invocation) -> int:
     settings = call.settings
+    alone = {} if settings.server else await _alone(settings)
+    if alone and "executor" not in alone:
+        # Without an executor there is nobody to ask, and one that we started would work on runs.
+        return _show_alone(call, alone)
     try:
         async with open_session(settings) as session:
             status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
@@ -50,6 +66,9 @@ async def doctor(call: Invocation) -> int:
                 service.address = service.address or session.client.address
             contexts = {model.alias: context_words(model) for model in await session.client.list_models()}
     except (TurnwrightError, FailureError) as error:
+        has_no_token = not settings.token and isinstance(error, TurnwrightError) and error.reason in _REFUSED
+        if alone and has_no_token:
+            return _show_alone(call, alone)
         out = console()
         _own(out, settings)
         own = {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
@@ -69,6 +88,42 @@ async def doctor(call: Invocation) -> int:
         for line in _status_lines(status, contexts):
             put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED
+
+
+async def _alone(settings: CliSettings) -> dict[str, query_pb2.ServiceStatus]:
+    """What the process that serves some of the services here says of them and of those that they call.
+
+    Empty if it serves all of them, or nothing does.
+    """
+    record = read_record(settings.home)
+    found: dict[str, query_pb2.ServiceStatus] = {}
+    if record is None or record.services.keys() >= set(START_ORDER):
+        return found
+    for name, address in record.services.items():
+        ready = await readiness(address, CHECK_S, settings.tls)
+        if ready:
+            # Its own is the one without a name.
+            ready[name] = ready[""]
+        for other in sorted(ready.keys() & set(START_ORDER) - found.keys(), key=START_ORDER.index):
+            number = query_pb2.ServiceName.Value(f"SERVICE_NAME_{other.upper()}")
+            at = address if other == name else f"the address that the {name} calls"
+            problem = "" if ready[other] else "not ready"
+            found[other] = query_pb2.ServiceStatus(name=number, address=at, serving=ready[other], problem=problem)
+    return found
+
+
+def _show_alone(call: Invocation, found: Mapping[str, query_pb2.ServiceStatus]) -> int:
+    services = list(found.values())
+    if call.as_json:
+        show_lines([query_pb2.GetStatusResponse(services=services)])
+    else:
+        out = console()
+        _own(out, call.settings)
+        _show_settings(out, "settings here", {line for name in found for line in _lines(load(settings_class(name)))})
+        for line in _service_lines(services):
+            put(out, line)
+        put(out, Text(_NOT_ASKED))
+    return 0 if all(service.serving for service in services) else FAILED
 
 
 def _reported_settings(status: query_pb2.GetStatusResponse) -> Iterator[str]:
@@ -104,11 +159,15 @@ def _lines(settings: Settings) -> list[str]:
     return [f"{safe_line(one.variable)}={safe_line(one.value)}" for one in settings_in_force(settings)]
 
 
-def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:
+def _service_lines(services: Iterable[query_pb2.ServiceStatus]) -> Iterator[Text]:
     yield Text("services:")
-    for service in status.services:
+    for service in services:
         words = f"serves at {service.address}" if service.serving else f"{service.address}: {service.problem}"
         yield _line(service_word(service), words, good=service.serving)
+
+
+def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:
+    yield from _service_lines(status.services)
     yield Text("vendors:")
     for vendor in status.vendors:
         if vendor.unset:

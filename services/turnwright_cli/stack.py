@@ -119,11 +119,11 @@ class Stack:
                 if self._plan.reads:
                     self._running = starting.pop_all()
                     return
-                if executor := self.addresses.get("executor"):
-                    record = StackRecord(executor, os.getpid(), self._plan.embedded, self.http)
-                    if not await another_serves(record, self.home, self._settings["executor"].tls):
-                        record.write(self.home)
-                        starting.callback(record.remove, self.home)
+                executor = self.addresses.get("executor", "")
+                record = StackRecord(executor, os.getpid(), self._plan.embedded, self.http, self.addresses)
+                if not await another_serves(record, self.home, next(iter(self._settings.values())).tls):
+                    record.write(self.home)
+                    starting.callback(record.remove, self.home)
                 self._running = starting.pop_all()
 
     async def _start(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:

@@ -6,15 +6,14 @@ Source: architecture 15 ("a second command attaches to a live stack").
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 from pathlib import Path
 from typing import Final
 
 import grpc
+import msgspec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from turnwright_kit.certificates import Tls
 from turnwright_kit.home import ensure_home
@@ -25,15 +24,17 @@ CHECK_S: Final = 1.0
 
 
 class StackRecord(Struct, frozen=True):
-    """The discovery record of a serving process: the address of its executor, and its process id.
+    """The discovery record of a serving process: the address of its executor, if it has one, and its process id.
 
     `embedded`: the stack belongs to one command and ends with it. `http`: where it serves HTTP; empty: nowhere.
+    `services`: the addresses of all that it serves, by name.
     """
 
     executor: str
     pid: int
     embedded: bool = False
     http: str = ""
+    services: dict[str, str] = {}
 
     def write(self, home: Path) -> None:
         """Write the record atomically: readers see the old or the new record."""
@@ -41,7 +42,7 @@ class StackRecord(Struct, frozen=True):
         ensure_home(file.parent.parent)
         file.parent.mkdir(mode=0o700, exist_ok=True)
         scratch = file.with_name(f"{file.name}.{self.pid}.{secrets.token_hex(4)}")
-        scratch.write_text(json.dumps(asdict(self)))
+        scratch.write_bytes(msgspec.json.encode(self))
         scratch.chmod(0o600)
         scratch.replace(file)
 
@@ -51,6 +52,9 @@ class StackRecord(Struct, frozen=True):
             record_file(home).unlink(missing_ok=True)
 
 
+_RECORD: Final = msgspec.json.Decoder(StackRecord)
+
+
 def record_file(home: Path) -> Path:
     return home / "run" / "stack.json"
 
@@ -58,11 +62,8 @@ def record_file(home: Path) -> Path:
 def read_record(home: Path) -> StackRecord | None:
     """The record, whether or not its stack is alive; None if there is none, or an unreadable one."""
     try:
-        found = json.loads(record_file(home).read_bytes())
-        return StackRecord(
-            str(found["executor"]), int(found["pid"]), bool(found.get("embedded")), str(found.get("http", ""))
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        return _RECORD.decode(record_file(home).read_bytes())
+    except (OSError, msgspec.DecodeError):
         return None
 
 
@@ -71,7 +72,7 @@ async def locate(home: Path, server: str = "", timeout_s: float = CHECK_S, tls: 
     if server:
         return server
     record = read_record(home)
-    if record is None:
+    if record is None or not record.executor:
         return None
     return record.executor if await is_serving(record.executor, timeout_s, tls) else None
 
@@ -82,7 +83,7 @@ async def another_serves(record: StackRecord, home: Path, tls: Tls) -> bool:
     A stack that belongs to a command gives way to one that stays.
     """
     found = read_record(home)
-    if found is None or found.executor == record.executor or (found.embedded and not record.embedded):
+    if found is None or found.executor in ("", record.executor) or (found.embedded and not record.embedded):
         return False
     return await is_serving(found.executor, CHECK_S, tls)
 
@@ -92,12 +93,17 @@ async def is_serving(address: str, timeout_s: float, tls: Tls = PLAINTEXT) -> bo
 
     An executor without its store is not replaced: it reports itself what is wrong.
     """
+    found = await readiness(address, timeout_s, tls)
+    return found.get("liveness", False) and "turnwright.executor.v1.ExecutorService" in found
+
+
+async def readiness(address: str, timeout_s: float, tls: Tls = PLAINTEXT) -> dict[str, bool]:
+    """Which of the names of `grpc.health.v1` at an address are ready; it takes no token. Empty: nobody answers."""
     channel = open_channel(address, (("grpc.use_local_subchannel_pool", 1),), tls)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(channel.close)
         try:
             answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
-            return False
-    lives = answer.statuses["liveness"].status == health_pb2.HealthCheckResponse.SERVING
-    return lives and "turnwright.executor.v1.ExecutorService" in answer.statuses
+            return {}
+    return {name: one.status == health_pb2.HealthCheckResponse.SERVING for name, one in answer.statuses.items()}

@@ -59,7 +59,9 @@ def test_serve_waits_for_its_database_and_a_command_does_not(bench) -> None:
 def test_commands_attach_to_what_serves_the_home(bench) -> None:
     with bench.running("serve", *PORTS) as server:
         address = address_of(server)
-        assert record(bench) == {"executor": address, "pid": server.popen.pid, "embedded": False, "http": ""}
+        services = {name: address_of(server, name) for name in ("store", "provider", "assembler", "executor")}
+        expected = {"executor": address, "pid": server.popen.pid, "embedded": False, "http": "", "services": services}
+        assert record(bench) == expected
 
         done = bench.run("act", "Edit it.", "--model", "m", "--yolo", "--json")
         models = bench.run("models")
@@ -122,6 +124,65 @@ def test_four_processes_work_as_one(bench) -> None:
     assert (bench.project / "a.txt").read_text() == "new"
     assert (stranger.returncode, stranger.stdout) == (5, "")
     assert "TURNWRIGHT_TOKEN" in stranger.stderr
+
+
+def test_doctor_beside_one_service_says_what_it_knows_without_a_token(bench, tmp_path) -> None:
+    """As in a pod: each service has a home of its own, and the store alone has the secret."""
+    store = {"TURNWRIGHT_HOME": str(tmp_path / "store"), "TURNWRIGHT_TOKEN": "s" * 40}
+
+    def made(*words: str) -> str:
+        return bench.run("token", *words, **store).stdout.strip()
+
+    def own(name: str, *called: str) -> dict[str, str]:
+        tokens = {
+            other: made("create", "--offline", "--kind", "service", "--principal", name, "--audience", other)
+            for other in called
+        }
+        pairs = ",".join(f"{other}={token}" for other, token in tokens.items())
+        return {
+            "TURNWRIGHT_HOME": str(tmp_path / name),
+            "TURNWRIGHT_KEYS": made("key", name),
+            "TURNWRIGHT_PEER_TOKENS": pairs,
+        }
+
+    with contextlib.ExitStack() as stack:
+
+        def started(name: str, given: dict[str, str], *options: str) -> tuple[Process, str]:
+            words = ("serve", "--only", name, "--listen", "127.0.0.1:0", *options)
+            process = stack.enter_context(bench.running(*words, **given))
+            return process, address_of(process, name)
+
+        pods = {"store": store, "provider": own("provider"), "assembler": own("assembler", "store")}
+        pods["executor"] = own("executor", "store", "assembler", "provider")
+        store_process, store_address = started("store", store)
+        addresses = {"store": store_address, "provider": started("provider", pods["provider"])[1]}
+        addresses["assembler"] = started("assembler", pods["assembler"], "--store", store_address)[1]
+        peers = [word for name, address in addresses.items() for word in (f"--{name}", address)]
+        addresses["executor"] = started("executor", pods["executor"], *peers)[1]
+
+        for name, given in pods.items():
+            told = bench.run("doctor", **given)
+            assert told.returncode == 0, (name, told)
+            assert f"{name}: serves at {addresses[name]}" in told.stdout
+            assert "not asked: vendors, models" in told.stdout
+            assert "TURNWRIGHT_TOKEN=s" not in told.stdout
+            # Nothing was started for the question.
+            assert not list((tmp_path / name / "run").glob("*.sock"))
+        told = json.loads(bench.run("doctor", "--json", **pods["executor"]).stdout)
+        assert {one["name"] for one in told["services"] if one["serving"]} == {
+            f"SERVICE_NAME_{name.upper()}" for name in addresses
+        }
+        # With the token of an operator there is more to say.
+        bench.run("grant", "set", "operator", "user:ops", "--deployment", "--server", store_address, **store)
+        token = made("create", "--offline", "--principal", "ops")
+        told = bench.run("doctor", **{**pods["executor"], "TURNWRIGHT_TOKEN": token})
+        assert (told.returncode, "not asked" in told.stdout) == (0, False), told
+        assert "confinement: commands are limited" in told.stdout
+
+        assert store_process.stop() == 0
+        told = bench.run("doctor", **pods["assembler"])
+        assert told.returncode == 5
+        assert "store: the address that the assembler calls: not ready" in told.stdout
 
 
 def test_a_stack_that_others_use_stays_until_they_are_done(bench) -> None:

@@ -177,13 +177,19 @@ def test_commands_run(bench, vendor, block) -> None:
 
 
 def command_lines() -> list[object]:
-    """What shown blocks have `turnwright` do."""
+    """What shown blocks, and the comments and notes of deploy/, have `turnwright` do."""
     lines = [
         (f"{one.id}:{number}", line)
         for one in BLOCKS
         if one.shown and one.language == "sh"
         for number, line in enumerate(one.text.replace("\\\n", " ").splitlines())
         if re.match(r"(\S+/)?turnwright ", line)
+    ]
+    lines += [
+        (f"{file.relative_to(REPO)}:{number}", line)
+        for file in sorted((REPO / "deploy").rglob("*"))
+        if file.suffix in (".yaml", ".txt")
+        for number, line in enumerate(re.findall(r"^#? +(?:\w+=\S+ )?(turnwright .*)", file.read_text(), re.MULTILINE))
     ]
     return [pytest.param(line, id=place) for place, line in lines]
 
