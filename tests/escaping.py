@@ -14,7 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from turnwright_executor.shell import command_process, finding, shell, supervisor
+from turnwright_executor.shell import shell
+from turnwright_kit.sandbox import command_process, finding, starting, supervisor
 
 PR_SET_DUMPABLE = 4
 PROGRAM = Path(__file__).with_name("escapes.py")
@@ -23,7 +24,7 @@ PROGRAM = Path(__file__).with_name("escapes.py")
 def become(user, place, python):
     """A user that cannot look into the superuser's home needs an interpreter and a supervisor that it can read."""
     shutil.copy(supervisor.__file__, place / "supervisor.py")
-    shell.SUPERVISOR = (python, *command_process.SUPERVISOR[1:-1], str(place / "supervisor.py"))
+    starting.SUPERVISOR = (python, *command_process.SUPERVISOR[1:-1], str(place / "supervisor.py"))
     for each in (place, *place.rglob("*")):
         os.chown(each, user, user, follow_symlinks=False)
     os.setgroups([])

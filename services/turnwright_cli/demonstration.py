@@ -32,7 +32,7 @@ from turnwright_cli.plain import safe_text
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import has_terminal, run_task
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.shell.finding import find_sandbox
+from turnwright_kit.sandbox.finding import find_sandbox
 from turnwright_kit.settings import PREFIX
 
 MODEL: Final = "demo"

@@ -52,9 +52,7 @@ from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
-from turnwright_executor.shell.finding import SandboxMissingError, find_sandbox
 from turnwright_executor.shell.placement import Placements, locate
-from turnwright_executor.shell.sandbox import Backend, Sandbox
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, with_plugin_tools
@@ -77,6 +75,8 @@ from turnwright_kit.peer import Peer
 from turnwright_kit.plugin_calls import PluginCalls
 from turnwright_kit.plugins import TOOLS
 from turnwright_kit.refusals import Refusals
+from turnwright_kit.sandbox.finding import SandboxMissingError, find_sandbox
+from turnwright_kit.sandbox.sandbox import Backend, Sandbox
 from turnwright_kit.service import Service
 from turnwright_kit.settings import SettingsError
 from turnwright_kit.telemetry import count, observe

@@ -25,7 +25,7 @@ from turnwright_client import Client, QueuedLoop
 from turnwright_core import __version__
 from turnwright_core.converters import converter
 from turnwright_core.errors import TurnwrightError
-from turnwright_mcp.states import ReportTurn, RunStanding, overview, state_of, until_settled
+from turnwright_mcp.states import ReportTurn, RunProgress, overview, state_of, until_settled
 
 WAIT_S: Final = 50.0
 """Seconds that a call waits by default: clients give up after a minute."""
@@ -70,7 +70,7 @@ class DecideCall(Struct, frozen=True, forbid_unknown_fields=True):
 class ListedRuns(Struct, frozen=True):
     """Result of `runs` without a run."""
 
-    runs: tuple[RunStanding, ...]
+    runs: tuple[RunProgress, ...]
 
 
 ToolWork = Callable[[Any, ReportTurn], Awaitable[Struct]]

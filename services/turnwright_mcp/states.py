@@ -35,7 +35,7 @@ class WaitingEffect(Struct, frozen=True):
     """What will happen if it is accepted."""
 
 
-class RunStanding(Struct, frozen=True, omit_defaults=True):
+class RunProgress(Struct, frozen=True, omit_defaults=True):
     """How a run stands."""
 
     run: str
@@ -53,12 +53,12 @@ class RunStanding(Struct, frozen=True, omit_defaults=True):
     """What to call next."""
 
 
-def overview(run: run_pb2.Run) -> RunStanding:
+def overview(run: run_pb2.Run) -> RunProgress:
     """What a list tells of a run."""
-    return RunStanding(run.run, _word(run.status), run.title)
+    return RunProgress(run.run, _word(run.status), run.title)
 
 
-async def state_of(client: Client, project: str, run: str, sequence: int = 0) -> RunStanding:
+async def state_of(client: Client, project: str, run: str, sequence: int = 0) -> RunProgress:
     """How a run stands, with what waits in it; `sequence`: as this loop left it, 0: the latest.
 
     Raises TurnwrightError.

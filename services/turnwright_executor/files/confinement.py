@@ -24,9 +24,7 @@ from msgspec import Struct
 
 from turnwright_executor.files.file_threads import Check
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
-
-MARKER_FOLDER: Final = ".turnwright"
-"""Our folder at a project's root."""
+from turnwright_kit.sandbox.readable import MARKER_FOLDER
 
 CLOSED: Final = frozenset({".git", ".hg", ".svn", MARKER_FOLDER})
 """Names of version control and of the runtime: tools neither read nor change paths that contain one."""

@@ -9,7 +9,6 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -65,18 +64,6 @@ def _file_text(data: bytes, text_bytes_max: int) -> FileText:
         foreign = foreign_encoding(data) if text is None else ""
     digest = hashlib.sha256(content).hexdigest()
     return FileText(text, digest, len(data), marked.encoding if marked else "", foreign)
-
-
-def read_beginning(path: str | Path, bytes_max: int) -> bytes:
-    """The first bytes of a file outside a tree; none of anything else. Raises OSError, ValueError.
-
-    An untrusted project may have pipes and endless files in its place.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, bytes_max) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-    finally:
-        os.close(descriptor)
 
 
 def unread_hash(status: os.stat_result) -> str:

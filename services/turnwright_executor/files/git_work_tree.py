@@ -23,9 +23,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from turnwright_executor.files.contents import read_beginning
-from turnwright_executor.files.environment import allowed_environment
 from turnwright_executor.files.file_threads import Check
+from turnwright_kit.sandbox.environment import allowed_environment
+from turnwright_kit.sandbox.readable import read_beginning
 
 MEMORY_KIB_MAX: Final = 1024 * 1024
 """Memory limit of git, in KiB: it reads whole lists of ignore rules, and a file of 200 GiB may be all zeros."""

@@ -30,10 +30,11 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from msgspec import Struct
 
-from turnwright_executor.files.confinement import MARKER_FOLDER, Tree
+from turnwright_executor.files.confinement import Tree
 from turnwright_executor.files.contents import written_aside
 from turnwright_executor.ports.workspaces import FoundWorkspace
 from turnwright_executor.tools.ports import OutsideProjectError
+from turnwright_kit.sandbox.readable import MARKER_FOLDER
 
 LOCK_TRIES: Final = 100
 """Looks at a marker's lock; who holds it has a few files to write."""

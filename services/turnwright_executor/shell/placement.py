@@ -20,7 +20,6 @@ from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, fault
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.files.environment import allowed_environment
 from turnwright_executor.files.file_threads import on_files
 from turnwright_executor.files.folder_watch import FolderWatch
 from turnwright_executor.files.mounts import MOUNTS
@@ -29,11 +28,12 @@ from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.files.workspace_marker import find_workspace
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
-from turnwright_executor.shell.sandbox import Sandbox
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync
 from turnwright_kit.logs import get_logger
+from turnwright_kit.sandbox.environment import allowed_environment
+from turnwright_kit.sandbox.sandbox import Sandbox
 
 SYNCS_MAX: Final = 64
 """Runs whose file state is cached in memory; that of others is read again."""

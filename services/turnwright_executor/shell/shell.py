@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
-import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from math import inf, isinf
 from pathlib import Path
@@ -32,14 +30,14 @@ from typing import Final
 from msgspec import Struct, field
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_executor.files.environment import allowed_environment
 from turnwright_executor.files.listing import Signature
 from turnwright_executor.files.scan import DiskScanner, changes
-from turnwright_executor.shell import confining
-from turnwright_executor.shell.command_process import SUPERVISOR, CommandProcess, Launch, new_mark
 from turnwright_executor.shell.output import Output, Stream, opened
-from turnwright_executor.shell.sandbox import Sandbox
 from turnwright_executor.tools.ports import CommandEnd
+from turnwright_kit.sandbox.command_process import CommandProcess
+from turnwright_kit.sandbox.environment import allowed_environment
+from turnwright_kit.sandbox.sandbox import Sandbox
+from turnwright_kit.sandbox.starting import CHANNELS, ConfinedCommand, Pipes, ProcessLimits, opened_pipes
 
 SHELL: Final = "/bin/sh"
 
@@ -51,9 +49,6 @@ STATES_S_MAX: Final = 5.0
 
 POLL_S: Final = 0.02
 """Seconds between checks whether a command that was told to end has processes left."""
-
-CHANNELS: Final = (1, 2)
-"""Standard output and standard error."""
 
 OnOutput = Callable[[int, str], Awaitable[None]]
 
@@ -155,7 +150,7 @@ class LocalShell(Struct):
         before = None if read_only else await self._states()
         began = self.clock()
         outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
-        with _pipes() as pipes:
+        with opened_pipes() as pipes:
             async with opened(pipes.take_reader(1)) as first, opened(pipes.take_reader(2)) as second:
                 caches = "" if is_owners else self.caches
                 network = network and not read_only
@@ -227,34 +222,19 @@ class LocalShell(Struct):
         # 0 would mean no end at all.
         return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
 
-    def _start(self, command: str, pipes: _Pipes, caches: str, *, read_only: bool, network: bool) -> CommandProcess:
-        argv, root = (SHELL, "-c", command), str(self.root)
-        confined = confining.confined(self.sandbox, argv, root, read_only=read_only, network=network, caches=caches)
-        kept = {name: value for name, value in self.environment.items() if name not in confined.without}
-        environment = {**kept, **confined.environment}
-        launch = Launch(self.root, environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
-        try:
-            mark = new_mark()
-            words = (f"mark={mark}", f"until={self._until_ms()}", *self._limits(), *confined.options)
-            process = launch.start((*SUPERVISOR, *words, "--", *confined.argv))
-            return CommandProcess(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
-        finally:
-            pipes.close_child_ends()
-
-    def _limits(self) -> Iterator[str]:
-        """The limits for the supervisor; never above the executor's own, which would be refused."""
+    def _start(self, command: str, pipes: Pipes, caches: str, *, read_only: bool, network: bool) -> CommandProcess:
         limits = self.limits
-        wanted = {
-            resource.RLIMIT_CPU: limits.cpu_s,
-            resource.RLIMIT_FSIZE: limits.file_mb * 1024 * 1024,
-            resource.RLIMIT_NOFILE: limits.files,
-            resource.RLIMIT_NPROC: limits.processes,
-        }
-        for kind, value in wanted.items():
-            if value:
-                hard = resource.getrlimit(kind)[1]
-                yield f"limit={kind}:{value if hard == resource.RLIM_INFINITY else min(value, hard)}"
-        yield f"limit={resource.RLIMIT_CORE}:0"
+        made = ConfinedCommand(
+            (SHELL, "-c", command),
+            self.root,
+            self.environment,
+            ProcessLimits(limits.cpu_s, limits.processes, limits.files, limits.file_mb),
+            limits.kill_s,
+            read_only=read_only,
+            network=network,
+            caches=caches,
+        )
+        return made.start(self.sandbox, pipes, self._until_ms())
 
     async def _watch(self, process: CommandProcess, pumps: list[asyncio.Task[None]], timeout_s: float) -> Stop | None:
         """Wait for the command and then briefly for its output; returns why it must be stopped.
@@ -332,45 +312,3 @@ class LocalShell(Struct):
                 raise
         finally:
             await process.kill()
-
-
-class _Pipes:
-    """The supervisor's control socket, and the pipes of the two outputs."""
-
-    def __init__(self) -> None:
-        self.control, end = socket.socketpair()
-        self.control.setblocking(False)
-        self.control_end = end.detach()
-        self.readers: dict[int, int] = {}
-        self.writers: dict[int, int] = {}
-        self._open = {self.control_end}
-        for channel in CHANNELS:
-            self.readers[channel], self.writers[channel] = os.pipe()
-            self._open |= {self.readers[channel], self.writers[channel]}
-
-    def take_reader(self, channel: int) -> int:
-        """The reading end of an output; the caller closes it."""
-        reader = self.readers[channel]
-        self._open.discard(reader)
-        return reader
-
-    def close_child_ends(self) -> None:
-        self._close({self.control_end, *self.writers.values()})
-
-    def close(self) -> None:
-        self.control.close()
-        self._close(set(self._open))
-
-    def _close(self, descriptors: set[int]) -> None:
-        for descriptor in descriptors & self._open:
-            os.close(descriptor)
-        self._open -= descriptors
-
-
-@contextmanager
-def _pipes() -> Iterator[_Pipes]:
-    pipes = _Pipes()
-    try:
-        yield pipes
-    finally:
-        pipes.close()

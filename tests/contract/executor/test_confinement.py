@@ -13,7 +13,7 @@ from turnwright.types.v1.rule_pb2 import RULE_VERDICT_ALLOW
 
 from contract.executor.proposing import DONE, GO_ON, person
 from services import running
-from turnwright_executor.shell import landlock
+from turnwright_kit.sandbox import landlock
 
 pytestmark = [
     pytest.mark.asyncio,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from turnwright_executor.shell.command_process import ChildProcess
+from turnwright_kit.sandbox.command_process import ChildProcess
 
 
 def no_pidfd(_pid):

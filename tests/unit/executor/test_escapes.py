@@ -18,7 +18,7 @@ import pytest
 
 import escapes
 from needs import needs
-from turnwright_executor.shell import landlock
+from turnwright_kit.sandbox import landlock
 
 NOBODY = 65534
 BWRAP = shutil.which("bwrap")

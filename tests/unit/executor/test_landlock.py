@@ -12,10 +12,10 @@ import pytest
 from turnwright.executor.v1 import query_pb2
 
 from services import running
-from turnwright_executor.shell import landlock, seccomp
-from turnwright_executor.shell.finding import SandboxMissingError, find_sandbox
-from turnwright_executor.shell.sandbox import Backend
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
+from turnwright_kit.sandbox import landlock, seccomp
+from turnwright_kit.sandbox.finding import SandboxMissingError, find_sandbox
+from turnwright_kit.sandbox.sandbox import Backend
 from turnwright_kit.settings import SettingsError
 
 with_landlock = pytest.mark.skipif(bool(landlock.problem()), reason=f"no Landlock: {landlock.problem()}")

@@ -21,11 +21,11 @@ from turnwright.executor.v1 import query_pb2
 from needs import needs
 from services import running
 from surroundings import CACHES
-from turnwright_executor.shell import landlock
-from turnwright_executor.shell.finding import SandboxMissingError, find_sandbox
-from turnwright_executor.shell.readable import git_paths_outside
-from turnwright_executor.shell.sandbox import Backend, Sandbox
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
+from turnwright_kit.sandbox import landlock
+from turnwright_kit.sandbox.finding import SandboxMissingError, find_sandbox
+from turnwright_kit.sandbox.readable import git_paths_outside
+from turnwright_kit.sandbox.sandbox import Backend, Sandbox
 from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from living import is_alive
-from turnwright_executor.files.environment import allowed_environment
 from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.shell.output import PIECE_WAIT_S
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.tools.ports import ChangedFile, CommandEnd
+from turnwright_kit.sandbox.environment import allowed_environment
 
 QUICK = ShellLimits(term_grace_s=0.2, close_grace_s=0.2)
 

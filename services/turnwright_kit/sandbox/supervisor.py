@@ -12,6 +12,7 @@ filter: they hold for it and for all that it starts, but not for the supervisor.
 `name=value`, then `--` and the command:
 
     mark=NUMBER         marks its processes, see `process_mark`
+    input=DESCRIPTOR    what the command has as standard input; without it /dev/null
     until=MS            the deadline, milliseconds of CLOCK_BOOTTIME; 0: none
     limit=KIND:VALUE    a resource limit, by its number
     folder=PATH         a folder that is made for the command, and removed after it
@@ -143,16 +144,20 @@ def main() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     control, wake = posix.dup(0), _wake_descriptor()
     nothing = posix.open("/dev/null", posix.O_RDWR)
-    posix.dup2(nothing, 0)
     at = sys.argv.index("--")
     words, argv = [word.partition("=")[::2] for word in sys.argv[1:at]], sys.argv[at + 1 :]
     named = dict(words)
+    given = int(named.get("input", nothing))
+    posix.dup2(given, 0)
+    if given != nothing:
+        posix.close(given)
     _set_mark(int(named["mark"]))
     folder = named.get("folder", "")
     if folder:
         _make_folder(folder, [value for name, value in words if name == "link"])
     child = _begin(argv, words)
     # Readers of the command's output wait for its end, so this process must not hold the pipes.
+    posix.dup2(nothing, 0)
     posix.dup2(nothing, 1)
     posix.dup2(nothing, 2)
     posix.close(nothing)

@@ -1,4 +1,4 @@
-"""The processes of one command, as seen by its executor.
+"""The processes of one command, as seen by the service that started it.
 
 A supervisor process adopts whatever the command starts, so that nothing escapes (`supervisor`); if it is killed, its
 processes are found by a mark (`process_mark`). In a sandbox the command can neither see nor stop it. Linux only: other
@@ -25,7 +25,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from turnwright_executor.shell import supervisor
+from turnwright_kit.sandbox import supervisor
 
 # Marks the processes of a command, so that they can be found after their supervisor was killed.
 #
@@ -198,6 +198,8 @@ class Launch(Struct):
     control: int
     """The other end is the executor's: if that is closed, the command is killed."""
     outputs: tuple[int, int]
+    input: int | None = None
+    """What the command reads; None: nothing."""
 
     def start(self, argv: Sequence[str]) -> ChildProcess:
         """Start the process in a session of its own. Raises OSError."""
@@ -209,6 +211,7 @@ class Launch(Struct):
             cwd=self.root,
             env=dict(self.environment),
             start_new_session=True,
+            pass_fds=() if self.input is None else (self.input,),
         )
         return ChildProcess(process)
 

@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from turnwright_executor.files.environment import allowed_environment
-from turnwright_executor.shell import landlock
-from turnwright_executor.shell.readable import readable
-from turnwright_executor.shell.sandbox import SECRETS, Backend, Sandbox, expanded
-from turnwright_executor.shell.shell import LocalShell
+from turnwright_kit.sandbox import landlock
+from turnwright_kit.sandbox.environment import allowed_environment
+from turnwright_kit.sandbox.readable import readable
+from turnwright_kit.sandbox.sandbox import SECRETS, Backend, Sandbox, expanded
+from turnwright_kit.sandbox.starting import ConfinedCommand, exit_of
 
 Choice = Literal["auto", "bubblewrap", "landlock", "limits"]
 """The setting: what works of the first two, in this order, or one kind only."""
@@ -69,15 +69,12 @@ async def find_sandbox(
 
 async def _problem(sandbox: Sandbox) -> str:
     """Why the sandbox does not work here; empty if it does."""
-    texts = []
-
-    async def keep(_channel: int, text: str) -> None:
-        texts.append(text)
-
+    environment = allowed_environment(os.environ)
+    nothing = ConfinedCommand(("/bin/sh", "-c", ":"), "/usr", environment, read_only=True, network=False)
     try:
-        end = await LocalShell("/usr", sandbox=sandbox).run(":", PROBE_S, keep, read_only=True)
+        exit_code, complaint = await exit_of(nothing, sandbox, PROBE_S)
     except OSError as error:
         return f"it fails here: {error.strerror}"
-    if end.timed_out:
+    if exit_code is None:
         return f"it did not answer within {PROBE_S:g} s"
-    return "" if end.exit_code == 0 else f"it fails here: {''.join(texts).strip()[:200]}"
+    return "" if exit_code == 0 else f"it fails here: {complaint.strip()[:200]}"

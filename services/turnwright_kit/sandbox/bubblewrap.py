@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from turnwright_executor.files.confinement import MARKER_FOLDER
-from turnwright_executor.shell.sandbox import Confined, Sandbox, Shared, is_within
+from turnwright_kit.sandbox.readable import MARKER_FOLDER
+from turnwright_kit.sandbox.sandbox import Confined, Sandbox, Shared, is_within
 
 TMPFS_BYTES: Final = 1024 * 1024 * 1024
 """Size limit of an in-memory directory, in bytes: its memory counts to no process."""

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from turnwright_executor.files.confinement import MARKER_FOLDER
-from turnwright_executor.files.contents import read_beginning
+MARKER_FOLDER: Final = ".turnwright"
+"""The folder of the runtime in a project."""
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/sys/devices/system"),
@@ -177,3 +178,15 @@ def _shared(entry: Path) -> tuple[str, ...]:
 def _line(path: Path) -> str:
     """The content of a small file, stripped."""
     return read_beginning(path, LINE_BYTES_MAX).decode().strip()
+
+
+def read_beginning(path: str | Path, bytes_max: int) -> bytes:
+    """The first bytes of a file outside a tree; none of anything else. Raises OSError, ValueError.
+
+    An untrusted project may have pipes and endless files in its place.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, bytes_max) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)

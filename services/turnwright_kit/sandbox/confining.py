@@ -6,8 +6,8 @@ import errno
 import os
 from collections.abc import Sequence
 
-from turnwright_executor.shell import bubblewrap, landlock
-from turnwright_executor.shell.sandbox import Backend, Confined, Sandbox, Shared
+from turnwright_kit.sandbox import bubblewrap, landlock
+from turnwright_kit.sandbox.sandbox import Backend, Confined, Sandbox, Shared
 
 
 def confined(

@@ -22,8 +22,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from turnwright_executor.shell import seccomp, supervisor
-from turnwright_executor.shell.sandbox import Confined, Sandbox, Shared, is_within
+from turnwright_kit.sandbox import seccomp, supervisor
+from turnwright_kit.sandbox.sandbox import Confined, Sandbox, Shared, is_within
 
 ABI_MIN: Final = 6
 """The version that keeps signals within a command (Linux 6.12)."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from turnwright_executor.shell.readable import git_paths_outside, is_replaceable
+from turnwright_kit.sandbox.readable import git_paths_outside, is_replaceable
 
 SECRETS: Final = (
     *("~/.ssh", "~/.aws", "~/.kube", "~/.config/gcloud", "~/.netrc"),
