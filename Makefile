@@ -99,6 +99,7 @@ ui-check: ui
 stubs: node_modules/.installed build/tools/.installed
 	npx --no-install tsc -p tests/stubs
 	cd gen/go && go build ./...
+	cd services/clients/go && go vet ./...
 	npx --no-install buf generate
 	$(MAVEN) compile
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 FILE = re.compile(r"^```\w+ ([\w./-]+\.\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MODULE = REPO / "services/clients/go"
 BUILD_S = 1800
 """Rust compiles some two hundred crates the first time."""
 
@@ -28,6 +29,8 @@ class Program:
     builds: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
     """How the page's commands begin in whose place `builds` are run: those that download what the repository has."""
+    reads_on: bool = True
+    """Whether it also reads entries, branches on the reason of an error, and forks the run."""
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What else its commands need here."""
 
@@ -48,6 +51,8 @@ class Program:
 
     def missing(self) -> str:
         """What keeps it from being built here; empty if nothing does."""
+        if self.needs == "go":
+            return missing_go(MODULE)
         if self.needs and not shutil.which(self.needs):
             return f"needs {self.needs}: it builds the program"
         is_node = self.needs == "node"
@@ -56,6 +61,19 @@ class Program:
             if is_node and not (REPO / "node_modules/esbuild").is_dir()
             else ""
         )
+
+
+@functools.cache
+def missing_go(module: Path) -> str:
+    """What keeps a module for Go from being built here; empty if nothing does. It names the oldest version that will do."""
+    if not shutil.which("go"):
+        return "needs go: it builds the program"
+    least = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.MULTILINE)
+    told = subprocess.run(["go", "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"go(\d+)\.(\d+)", told)
+    assert least, "go.mod names no version"
+    is_new = bool(found) and tuple(map(int, found.groups())) >= tuple(map(int, least.groups()))
+    return "" if is_new else f"needs Go {'.'.join(least.groups())}: it builds the program"
 
 
 @functools.cache
@@ -86,7 +104,7 @@ def build(program: Program) -> None:
 BUNDLE = "../../../node_modules/.bin/esbuild --log-level=warning --bundle"
 NPM = ("npm install", "npx esbuild")
 PYTHON = Program("python", "python.md")
-GO = Program("go", "go.md", "go", ("go build -o client .",), ("go mod init",))
+GO = Program("go", "go.md", "go", ("go build -o client .",), ("go mod init",), reads_on=False)
 NODE = Program("node", "typescript.md", "node", (f"{BUNDLE} node.ts --platform=node --outfile=node.cjs",), NPM)
 WEB = Program("web", "typescript.md", "node", (f"{BUNDLE} web.ts --outfile=web.js", "../../../node_modules/.bin/tsc"))
 JAVA = Program(

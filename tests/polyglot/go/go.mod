@@ -1,18 +1,22 @@
 module client
 
-go 1.19
+go 1.23
 
 require (
-	github.com/turnwright/turnwright/gen/go v0.0.0
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237
-	google.golang.org/grpc v1.64.1
+	github.com/turnwright/turnwright/gen/go v0.1.0
+	github.com/turnwright/turnwright/services/clients/go v0.1.0
 )
 
 require (
 	golang.org/x/net v0.26.0 // indirect
 	golang.org/x/sys v0.21.0 // indirect
 	golang.org/x/text v0.16.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237 // indirect
+	google.golang.org/grpc v1.64.1 // indirect
 	google.golang.org/protobuf v1.33.0 // indirect
 )
 
-replace github.com/turnwright/turnwright/gen/go => ../../../gen/go
+replace (
+	github.com/turnwright/turnwright/gen/go => ../../../gen/go
+	github.com/turnwright/turnwright/services/clients/go => ../../../services/clients/go
+)

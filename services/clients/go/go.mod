@@ -1,0 +1,20 @@
+module github.com/turnwright/turnwright/services/clients/go
+
+// The oldest with iterators (package iter). What it requires is old on purpose: a program that uses it chooses newer ones.
+go 1.23
+
+require (
+	github.com/turnwright/turnwright/gen/go v0.1.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237
+	google.golang.org/grpc v1.64.1
+	google.golang.org/protobuf v1.33.0
+)
+
+require (
+	golang.org/x/net v0.26.0 // indirect
+	golang.org/x/sys v0.21.0 // indirect
+	golang.org/x/text v0.16.0 // indirect
+)
+
+// For whoever works on this module: in a program that requires it, this line has no effect.
+replace github.com/turnwright/turnwright/gen/go => ../../../gen/go
