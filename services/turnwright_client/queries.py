@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
-from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, tools_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
@@ -50,6 +50,13 @@ class QueryCalls:
         """All projects that the caller may use, sorted by name."""
         request = project_service_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
         return self._peer.items(self._projects.ListProjects, request, lambda page: page.projects)
+
+    async def list_tools(
+        self, project: str, *, check: bool = False, server: str = "", timeout_s: float | None = None
+    ) -> tools_pb2.ListToolsResponse:
+        """The tools that the next loop of a project gets; `check` asks their servers now."""
+        request = tools_pb2.ListToolsRequest(project=project, check=check, server=server)
+        return await self._peer.call(self._stub.ListTools, request, timeout_s=timeout_s)
 
     async def get_run(
         self, project: str, run: str, turns_max: int = 0, history_max: int = 0

@@ -10,4 +10,7 @@ SYSTEM_PATH: Final = "instructions://system"
 PROJECT_PATH: Final = "instructions://project"
 """AGENTS.md and CLAUDE.md of the project as they were read when the latest loop began."""
 
+TOOLS_PATH: Final = "instructions://tools"
+"""The tools of servers as the latest loop has them. No packet shows it: what models read of them is in SYSTEM_PATH."""
+
 INSTRUCTION_PATHS: Final = (SYSTEM_PATH, PROJECT_PATH)

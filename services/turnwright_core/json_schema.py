@@ -33,6 +33,8 @@ _DATA: Final = ("const", "default", "enum", "examples")
 
 PROBLEM_CHARS_MAX: Final = 500
 """Maximum length of the description of a problem, in code points."""
+PLACE_CHARS_MAX: Final = 100
+"""Of the path in it."""
 
 
 def check_schema(text: str) -> dict[str, Any]:
@@ -59,10 +61,11 @@ def answer_problem(schema: str, answer: str) -> str:
         return "The answer is nested too deeply."
     if not schema:
         return "" if isinstance(value, dict) else "The answer must be a JSON object."
-    return _first_error(schema, value)[:PROBLEM_CHARS_MAX]
+    return value_problem(schema, value, "answer")
 
 
-def _first_error(schema: str, value: object) -> str:
+def value_problem(schema: str, value: object, what: str) -> str:
+    """What is wrong with a value of JSON, and where; empty if it matches the schema. `what` it is, in a word."""
     import regex
     from jsonschema.exceptions import best_match
 
@@ -70,15 +73,23 @@ def _first_error(schema: str, value: object) -> str:
     try:
         error = best_match(_compiled(schema).iter_errors(value))
     except TimeoutError:
-        return "The schema took too long on the answer, with its patterns or references; write shorter texts."
+        return f"The schema took too long on the {what}, with its patterns or references; write shorter texts."
     except RecursionError:
-        return "The answer is nested too deeply."
+        return f"The {what} is nested too deeply."
     except (ValueError, regex.error, ArithmeticError) as error:
-        return f"The schema cannot be applied: {error}"
-    return "" if error is None else f"At {error.json_path} of the answer: {error.message}"
+        return f"The schema cannot be applied: {error}"[:PROBLEM_CHARS_MAX]
+    return "" if error is None else _shortened(error.json_path, str(error.message), what)
 
 
-@lru_cache(maxsize=64)
+def _shortened(place: str, message: str, what: str) -> str:
+    # What is expected stands at the end, behind the value.
+    room = PROBLEM_CHARS_MAX - PLACE_CHARS_MAX - 64
+    if len(message) > room:
+        message = f"{message[: room // 3]} ... {message[-(room * 2 // 3) :]}"
+    return f"At {place[:PLACE_CHARS_MAX]} of the {what}: {message}"[:PROBLEM_CHARS_MAX]
+
+
+@lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     """The compiled schema. Raises ValueError for an invalid one."""
     from jsonschema import Draft202012Validator

@@ -38,6 +38,7 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
     Scheme("https", "data", "project"),
     Scheme("sh", "data"),
     Scheme("env", "data"),
+    Scheme("result", "data"),
     Scheme("unknown", "unknown"),
     Scheme("prompt", "prompt", writable_by=frozenset({Tier.PLUGIN})),
     Scheme("log", "logging", writable_by=frozenset({Tier.SYSTEM, Tier.PLUGIN, Tier.MODEL})),

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from turnwright_core.limits import TEMPERATURE_DEFAULT
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
+from turnwright_executor.domain.tool_servers import allowed_hosts
 from turnwright_kit.addresses import host_of
 from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
 from turnwright_ui import files as files_of_the_page
@@ -17,6 +18,11 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 
 def check_networks(text: str) -> str:
     networks_of(text)
+    return text
+
+
+def check_tool_hosts(text: str) -> str:
+    allowed_hosts(text)
     return text
 
 
@@ -84,6 +90,16 @@ class ExecutorSettings(PeerSettings):
         "Tool plugins: entry points of `turnwright.tools`, or `module:function`, separated by commas. "
         "Empty: all that are installed. `none`: none.",
         "",
+    )
+    tool_servers: str = setting(
+        "File with the servers of tools for all projects (docs/tools.md), read again when it changes. Empty: none.",
+        "",
+    )
+    tool_hosts: str = setting(
+        "Where the owners of projects may have servers of tools of their own: hosts, `*.example.com`, networks such as "
+        "`10.0.0.0/8`, and `public` for all public addresses, separated by commas. Empty: nowhere.",
+        "",
+        check=check_tool_hosts,
     )
     tool_deadline_s: float = setting("Time limit for one step of a plugin's tool, in seconds.", 60.0, gt=0, le=3600)
 

@@ -20,6 +20,7 @@ from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
+from turnwright_executor.domain.tool_servers import allowed_hosts
 from turnwright_executor.files.client_roots import ClientRoots, unfit
 from turnwright_executor.files.projects import Projects
 from turnwright_executor.files.workspace import DiskWorkspace
@@ -37,6 +38,9 @@ from turnwright_executor.peers.routing import Router
 from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.peers.tool_lists import ToolLists
+from turnwright_executor.peers.tool_registrations import Callbacks, Registrations
+from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.audit import around_audit
 from turnwright_executor.rpc.catalogue import catalogue
@@ -53,6 +57,7 @@ from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.shell.placement import Placements, locate
+from turnwright_executor.tools.catalogue import ToolCatalogue
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, with_plugin_tools
@@ -68,6 +73,7 @@ from turnwright_executor.web.web import HttpWeb
 from turnwright_kit.addresses import reachable_address
 from turnwright_kit.health import check_ready
 from turnwright_kit.identity.credentials import Credentials
+from turnwright_kit.identity.own_tokens import TokenKey
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.logs import get_logger
@@ -168,6 +174,7 @@ class _Wired:
         self._connect()
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
         web = HttpWeb(settings)
+        self._tool_servers = await self._servers_of_tools()
         services = self._services(with_plugin_tools(_tools(settings, web), offered))
         await _register_schemes(self._store, offered)
         plugins.opened(lambda at: WriteBuffer(self._ledger, RunAddress(at.project, at.run), None, at.turn, at.loop))
@@ -181,7 +188,7 @@ class _Wired:
         status = Status(
             self._store, self._assembler, self._provider, settings, self._policy, CONFINEMENTS[sandbox.backend]
         )
-        self._addressed = (self._ledger, self._owners, status)
+        self._addressed = (self._ledger, self._owners, status, self._callbacks)
         self._serve(services, places, status)
 
     def _connect(self) -> None:
@@ -194,6 +201,18 @@ class _Wired:
         self._owner = secrets.token_hex(8)
         self._schemes = KnownSchemes()
         self._ledger = StoreLedger(self._store, self._owner, "", round(settings.lease_s * 1000), self._schemes)
+
+    async def _servers_of_tools(self) -> GrpcToolServers:
+        """Raises SettingsError for a file that cannot be used."""
+        settings = self._settings
+        try:
+            registered = await asyncio.to_thread(Registrations, settings.tool_servers)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"TURNWRIGHT_TOOL_SERVERS: {error}") from None
+        key = settings.own_key or (TokenKey.of(self._secret, "executor") if self._secret else None)
+        self._callbacks = Callbacks(key)
+        hosts = allowed_hosts(settings.tool_hosts)
+        return GrpcToolServers(registered.of, registered.secret, hosts, settings.tls, self._callbacks.make)
 
     def _services(self, tools: Mapping[str, Tool]) -> Services:
         """What every loop works with."""
@@ -211,6 +230,7 @@ class _Wired:
             tools=tools,
             settings=settings,
             hooks=self._hooks,
+            catalogue=ToolCatalogue(self._tool_servers, self._tool_servers),
         )
 
     def _serve(self, services: Services, places: Placements, status: Status) -> None:
@@ -226,7 +246,11 @@ class _Wired:
 
         limit = settings.tool_calls_max
         tools = {**services.tools, Undo.name: services.tools.get(Undo.name) or Undo()}
-        self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner)
+        self._calls = ToolCalls(
+            ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner, services.catalogue
+        )
+        unconfigured = frozenset(settings.unconfigured_tools)
+        lists = ToolLists(services.tools, unconfigured, services.catalogue, self._tool_servers, settings.token_divisor)
         check_vendor = Vendors(self._provider).check
         self._servicer = ExecutorServicer(
             store,
@@ -240,6 +264,7 @@ class _Wired:
             check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
             self._policy,
+            lists.read,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
@@ -286,6 +311,7 @@ class _Wired:
 
     async def _close(self) -> None:
         await self._owners.close()
+        await self._tool_servers.close()
         for task in self._following:
             task.cancel()
             await asyncio.wait((task,))

@@ -227,8 +227,10 @@ def tool_name(name: str, known_tools: frozenset[str]) -> str:
     once = _without_repetition(name.strip())
     bare = _ADDED_PREFIX.sub("", _ADDED_SUFFIX.sub("", cleaned).strip("\"'` "), count=1)
     for candidate in (cleaned, clean_name(once), bare, _without_repetition(bare)):
-        if candidate.lower() in known_tools:
-            return candidate.lower()
+        # Vendors allow no dot: `server__tool` is `server.tool`.
+        for spelling in (candidate.lower(), candidate.lower().replace("__", ".", 1)):
+            if spelling in known_tools:
+                return spelling
     return cleaned
 
 

@@ -16,7 +16,7 @@ ASKED = {
     """,
     "read": """
         ExplainPacket ExportRun GetEntries GetEntry GetPlan GetProposal GetRun ListCommands ListEntries ListEntryHistory
-        ListFileConstraints ListLoops ListMessages ListPlans ListRules ListRuns ListSchedules ListTurns ReadPacket
+        ListFileConstraints ListLoops ListMessages ListPlans ListRules ListRuns ListSchedules ListTools ListTurns ReadPacket
         ReadView SearchEntries SubmitCommand WatchChanges WatchPlans WatchRun WatchRuns
     """,
     "read in projects": """
@@ -53,7 +53,7 @@ ASKED = {
         CreateToken DeleteModel SetModel
     """,
     "service": """
-        AdoptFiles Assemble CheckBudget CheckModels ClaimDeliveries ClaimRun ClaimWork CountTokens EndDelivery EndTurn
+        AdoptFiles Assemble Cancel CheckBudget CheckModels ClaimDeliveries ClaimRun ClaimWork CountTokens Describe Dispatch EndDelivery EndTurn
         Explain Generate GetLease GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
         WriteTitle
     """,

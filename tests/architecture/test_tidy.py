@@ -60,6 +60,7 @@ CATCH_ALL_ALLOWED = {
     "services/turnwright_acp/jsonrpc.py": "requests of an editor: whatever fails, each is answered, and the process lives",
     "services/turnwright_acp/session.py": "the watch of a session: whatever ends it, its prompt is answered",
     "services/turnwright_executor/peers/deliveries.py": "the outbox: a webhook that cannot be sent to keeps no other waiting",
+    "services/turnwright_client/tool_server.py": "a tool that somebody wrote: whatever it raises fails its call, not the server",
     "services/turnwright_executor/watching/hub.py": "the change feed: a worker publishes to the hub, too, and goes on",
 }
 

@@ -766,6 +766,8 @@ class TurnRequest(Struct, frozen=True):
     knowledge: tuple[SearchHit, ...] = ()
     """What was found in the project by the words of the loop's prompt, and shown with it, best first; without
     snippets. Only in the first turn of a loop, and only if TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it."""
+    tools_version: str = ""
+    """Version of the tools of servers that the loop has: `instructions://tools` keeps them. Empty: it has none."""
 
 
 class LoopTally(Struct, frozen=True, omit_defaults=True):

@@ -34,17 +34,18 @@ from turnwright_values.types import ClientCall, Entry, Loop, LoopSettings, Mode,
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.runs import RUNNING
-from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY
-from turnwright_executor.domain.records import target_of
+from turnwright_executor.domain.records import record_name, target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.tools.catalogue import ToolCatalogue
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.native import missing_argument, schema
+from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.turn.accepting import Proposals, may_use_network
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
@@ -121,6 +122,7 @@ class ToolCalls:
         hubs: Hubs,
         calls_max: int,
         owner: str,
+        catalogue: ToolCatalogue,
     ) -> None:
         """`owner` is new at each start of the executor.
 
@@ -134,6 +136,7 @@ class ToolCalls:
         self._hubs = hubs
         self._calls_max = calls_max
         self._owner = owner
+        self._catalogue = catalogue
         self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Entry]] = set()
         self._stopping = False
@@ -147,7 +150,7 @@ class ToolCalls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def read(self, written: Command) -> Command:
+    async def read(self, project: str, written: Command) -> Command:
         """The command that a client wrote: its body may be in the shape of tags.
 
         Raises INVALID_FIELD, LIMIT_EXCEEDED.
@@ -155,8 +158,13 @@ class ToolCalls:
         # Imported with the first call: an executor is ready for work long before there is one.
         from turnwright_grammar.reader.parser import read_call  # noqa: PLC0415
 
-        _check(written, self._tools)
-        return await asyncio.to_thread(read_call, written, frozenset(self._tools))
+        tools = await self._tools_of(project)
+        _check(written, tools)
+        return await asyncio.to_thread(read_call, written, frozenset(tools))
+
+    async def _tools_of(self, project: str) -> Mapping[str, Tool]:
+        snapshot = await self._catalogue.current(project)
+        return {**self._tools, **snapshot.tools} if snapshot.tools else self._tools
 
     async def call(self, call: ClientCommand) -> Entry:
         """Carry out a command that was read; returns its record.
@@ -181,7 +189,9 @@ class ToolCalls:
         name = command.name
         if name in _OF_PLANS:
             return Right.EDIT
-        is_outside = self._tools[name].effect_class is EffectClass.OUTSIDE
+        tool = self._tools.get(name)
+        # What is no tool of the executor is one of a server: whatever it does, it is told what stands in the project.
+        is_outside = tool is None or tool.effect_class is EffectClass.OUTSIDE
         path = command.attributes.get("path", "")
         return Right.COMMAND if is_outside or name == "search" or _IS_WEB.match(path.strip()) else Right.FILES
 
@@ -204,7 +214,8 @@ class ToolCalls:
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.require_revision(record.path, revision)
                 network = partial(may_use_network, rules, call.caller.name, Mode.ACT)
-                scope = self._scope(host, hub, run, events, buffer, network)
+                tools = await self._tools_of(call.address.project)
+                scope = self._scope(host, hub, run, events, buffer, network, tools)
                 try:
                     await self._driven(call, scope, state)
                 except ConflictError as error:
@@ -265,12 +276,13 @@ class ToolCalls:
         events: HookEvents,
         buffer: WriteBuffer,
         network: Callable[[CommandRecord], bool],
+        tools: Mapping[str, Tool],
     ) -> DispatchScope:
         return DispatchScope(
             context=tool_context(_loop_of(run), run.turn, buffer, host.workspace, host.shell, hub),
             publisher=hub,
             buffer=buffer,
-            tools=self._tools,
+            tools=tools,
             proposals=Proposals(self._hooks, events.at(run.turn)),
             confirm=_confirmed,
             allows_network=network,
@@ -322,18 +334,19 @@ class ToolCalls:
 
         Raises REVISION_CONFLICT if a concurrent call with the same request id was faster.
         """
-        targets = {one.name: one.target for one in self._hooks.tool_descriptors}
-        at, offered = events.at(turn), tuple(self._tools)
-        gate = RecordingGate(self._hooks, self._tools, at, Mode.ACT, offered, targets, call.caller.name)
+        tools = await self._tools_of(call.address.project)
+        targets = {name: one.descriptor.target for name, one in tools.items() if isinstance(one, OutsideTool)}
+        at, offered = events.at(turn), tuple(tools)
+        gate = RecordingGate(self._hooks, tools, at, Mode.ACT, offered, targets, call.caller.name)
         recording = await gate.filtered(call.command, 0)
         command = recording.command
-        tool = self._tools.get(command.name)
+        tool = tools.get(command.name)
         # The rules of the gate speak to a model, of tags.
         is_open = not recording.is_refused or recording.outcome == INVALID
         if tool and is_open and (problem := missing_argument(command, schema(tool))):
             recording = recording.refused(INVALID, problem)
         target = target_of(command, targets)
-        path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
+        path = f"{folder}/{record_name(command.name, target, 'call')}"
         record = new_record(
             gate, recording, path, target, call=ClientCall(call.caller.name, call.digest(), self._owner)
         )

@@ -18,6 +18,8 @@ _TARGET_ATTRIBUTE: Final[dict[str, str]] = {
     **dict.fromkeys(("set_plan", "update_plan", "get_plan", "think", "update", "undo"), ""),
 }
 """The attribute with a tool's target where it is not `path`; empty for tools without a target."""
+RESULT: Final = "result"
+"""Folder, and scheme, of what tools of servers are asked and say: `server.tool` can be no scheme."""
 _LOG: Final = "log://"
 
 
@@ -36,7 +38,13 @@ def record_path(turn: int, tool: str, target: str, ordinal: int, taken: Containe
 
     The slug is derived from the target. Commands without one are numbered, from 1.
     """
-    return free_path(f"{_LOG}turn_{turn}/{slugify(tool)}/{slugify(target) or ordinal + 1}", taken)
+    return free_path(f"{_LOG}turn_{turn}/{record_name(tool, target, str(ordinal + 1))}", taken)
+
+
+def record_name(tool: str, target: str, otherwise: str) -> str:
+    """The end of a record's path; `otherwise` is for commands without a target."""
+    folder = f"{RESULT}/{slugify(tool)}" if "." in tool else slugify(tool)
+    return f"{folder}/{slugify(target) or otherwise}"
 
 
 def own_call_id(turn: int, ordinal: int) -> str:

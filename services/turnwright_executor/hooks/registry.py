@@ -28,7 +28,11 @@ C = TypeVar("C")
 PRIORITY_DEFAULT: Final = 10
 """Default priority; lower goes first, equal ones in the order of registration (RU042)."""
 
-TAKEN: Final = frozenset(TOOL_ORDER) | DEFAULT_TOOLS | {"error", "repo", "known", "unknown", "file", "plan", "event"}
+TAKEN: Final = (
+    frozenset(TOOL_ORDER)
+    | DEFAULT_TOOLS
+    | {"error", "search_tools", "call_tool", "repo", "known", "unknown", "file", "plan", "event"}
+)
 """Reserved names: the runtime's tools, whether enabled or not, and tags that it writes itself."""
 
 

@@ -33,7 +33,7 @@ class ExecutorControlRpcs(Forwarding):
         """Carry out a client's command with a tool. File constraints that it implies are set first."""
         caller = current_caller()
         written = Command(request.tool, dict(request.attributes), request.body)
-        command, kept = kept_file(await self._calls.read(written))
+        command, kept = kept_file(await self._calls.read(request.project, written))
         self._policy.check_project(caller, self._calls.right_for(command), request.project, f"CallTool {request.tool}")
         await self.check_seen(request)
         if kept:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, watch_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, tools_pb2, watch_pb2
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 
@@ -43,6 +43,7 @@ class ExecutorServicer(
         check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
         policy: Policy,
+        list_tools: Callable[[tools_pb2.ListToolsRequest], Awaitable[tools_pb2.ListToolsResponse]],
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
@@ -56,3 +57,4 @@ class ExecutorServicer(
         self.check_vendor = check_vendor
         self._catalogue = catalogue
         self._policy = policy
+        self._list_tools = list_tools

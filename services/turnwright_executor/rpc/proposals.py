@@ -18,7 +18,7 @@ from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect,
 from turnwright_core.checks import invalid
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents
-from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import CheckSeen
 from turnwright_executor.runs.scheduler import Scheduler
@@ -69,8 +69,9 @@ def check_acceptance(effect: Effect, accept: pb.Accept) -> None:
         raise invalid("answer", "The proposal is a question: accept it with `answer`, or reject it.")
     if accept.answer and not is_question:
         raise invalid("answer", "The proposal is not a question: accept it without an answer.")
-    if accept.comment and not isinstance(effect, FileEffect):
-        raise invalid("comment", "The proposal changes no files: accept it without a comment.")
+    is_of_server = isinstance(effect, CallEffect) and "server" in effect.data
+    if accept.comment and not (is_of_server or isinstance(effect, FileEffect)):
+        raise invalid("comment", "The proposal changes no files, and no server reads it: accept it without a comment.")
     if accept.client_runs and not isinstance(effect, CommandEffect):
         raise invalid("client_runs", "The proposal is not a command: only a command can run at the client.")
     if isinstance(effect, ClientToolEffect):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from turnwright.executor.v1 import explain_pb2, query_pb2
+from turnwright.executor.v1 import explain_pb2, query_pb2, tools_pb2
 
 from turnwright_executor.rpc.forwarding import Forwarding
 
@@ -16,6 +16,11 @@ class QueryRpcs(Forwarding):
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
 
     _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
+
+    _list_tools: Callable[[tools_pb2.ListToolsRequest], Awaitable[tools_pb2.ListToolsResponse]]
+
+    async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
+        return await self._list_tools(request)
 
     async def ExplainPacket(
         self, request: explain_pb2.ExplainPacketRequest, context: Any

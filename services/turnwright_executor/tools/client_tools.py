@@ -17,25 +17,29 @@ from turnwright_executor.domain.command_record import CommandRecord, Done, faile
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.tools.contract import Context, Proposed, Tool
-from turnwright_executor.tools.parameters import ToolParameter
+from turnwright_executor.tools.outside import OutsideTool
 from turnwright_grammar.reply import Command
 
 FAILED: Final = "client_tool:500"
 """Outcome of a tool that failed at its client."""
 
 
-class ClientExecutedTool:
+class ClientExecutedTool(OutsideTool):
     """A tool as its client declares it; implements Tool."""
 
     effect_class = EffectClass.PURE
     """The result is in the record before it is carried out: to do so again changes nothing."""
-    parameters: tuple[ToolParameter, ...] = ()
 
     def __init__(self, tool: ToolDescription) -> None:
         self.name = tool.name
         self.doc = tool.description.strip()
-        self.schema: JsonObject = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
+        self._schema: JsonObject = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
+        self.is_checked = bool(tool.parameters)
         self.descriptor = ToolDescriptor(tool.name, "act", frozenset(), "")
+
+    @property
+    def schema(self) -> JsonObject:
+        return self._schema
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         return Proposed(ClientToolEffect(), f"The client executes {self.name}.")

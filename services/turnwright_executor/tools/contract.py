@@ -50,6 +50,10 @@ class RefusedError(Exception):
         self.done = done
 
 
+class OutcomeUnknownError(Exception):
+    """Raised by `perform` when contact to where the effect happens was lost: it may have happened, or not."""
+
+
 async def result_of(step: Awaitable[A]) -> A | Done:
     """The answer of a tool's step, which may refuse the command."""
     try:
@@ -124,6 +128,12 @@ class Context(Struct, frozen=True):
     """Whether what it runs may use the network: the owner's may, another's where a rule of the project allows it."""
     yolo: bool = False
     """Whether nobody reviews what the command does."""
+    project: str = ""
+    run: str = ""
+    principal: str = ""
+    """The person behind the command: who decided on it, else who asked for the loop."""
+    comment: str = ""
+    """What whoever accepted the command's proposal has said."""
     no_web: bool = False
     """Whether fetching is forbidden by the task."""
     response_format: ResponseFormat | None = None
@@ -146,5 +156,8 @@ class Tool(Protocol):
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose an effect. Has no effect outside the store."""
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        """Carry out an accepted effect. May be called again after a crash unless OUTSIDE."""
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done | Proposed:
+        """Carry out an accepted effect, or propose the next. May be called again after a crash unless OUTSIDE.
+
+        Raises OutcomeUnknownError if nobody can say whether it happened.
+        """

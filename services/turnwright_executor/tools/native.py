@@ -10,30 +10,32 @@ from collections.abc import Mapping
 from typing import Final
 
 from turnwright_core.json_text import JsonMapping, JsonObject
-from turnwright_executor.tools.client_tools import ClientExecutedTool
+from turnwright_executor.domain.tool_spec import native_name
 from turnwright_executor.tools.contract import Tool
-from turnwright_executor.tools.parameters import BODY, schema_of
-from turnwright_executor.tools.plugin_tools import PluginToolAdapter
+from turnwright_executor.tools.outside import OutsideTool
+from turnwright_executor.tools.parameters import BODY_NAMES, schema_of
 from turnwright_grammar.reply import Command
 
 _HEADING: Final = re.compile(r"##\s+<.*>\s+-\s+(.+)")
 _TAG: Final = re.compile(r'<([a-z][a-z0-9_]*)((?:\s+[a-z_]+(?:="[^"<>]*")?)*)\s*/?>')
 _ATTRIBUTE: Final = re.compile(r'([a-z_]+)(?:="([^"]*)")?')
 
-_BODY_NAMES: Final = (BODY, "content")
-"""Arguments that stand for the body."""
-
 
 def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[JsonObject]:
     """The definitions of the tools that have documentation, in its order."""
     return [
-        {"name": name, "description": description_of(doc), "parameters": schema(tools[name])}
+        {"name": native_name(name), "description": _described(tools[name], doc), "parameters": schema(tools[name])}
         for name, doc in docs.items()
     ]
 
 
 def schema(tool: Tool) -> JsonObject:
-    return dict(tool.schema) if isinstance(tool, PluginToolAdapter | ClientExecutedTool) else schema_of(tool.parameters)
+    return tool.schema if isinstance(tool, OutsideTool) else schema_of(tool.parameters)
+
+
+def _described(tool: Tool, doc: str) -> str:
+    own = tool.native_text if isinstance(tool, OutsideTool) else ""
+    return own or description_of(doc)
 
 
 def description_of(doc: str) -> str:
@@ -55,7 +57,7 @@ def missing_argument(command: Command, wanted: JsonMapping) -> str:
     """A sentence about a required argument that a command lacks, with what its tool takes; empty if it has all."""
     required = wanted.get("required", ())
     for name in required:
-        given = command.attributes.get(name) or (command.body if name in _BODY_NAMES else "")
+        given = command.attributes.get(name) or (command.body if name in BODY_NAMES else "")
         if not given.strip():
             taken = (
                 f"`{each}`{' (required)' if each in required else ''}: {about.get('description', 'see Discover.')}"

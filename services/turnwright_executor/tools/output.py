@@ -74,18 +74,19 @@ class _Channel(Struct):
 
 
 class CommandOutput(Struct):
-    """The two channels of one command."""
+    """The channels of one command, two by default."""
 
     context: Context
     command: str
     producer: str = ""
     """The client that produces the output; empty: the owner of the run."""
+    numbers: tuple[int, ...] = CHANNELS
     _channels: dict[int, _Channel] = {}
 
     def __post_init__(self) -> None:
         """The channels' paths follow from the record's."""
         record = self.context.record_path
-        self._channels = {number: _Channel(number, channel_path(record, number)) for number in CHANNELS}
+        self._channels = {number: _Channel(number, channel_path(record, number)) for number in self.numbers}
 
     @property
     def paths(self) -> list[str]:

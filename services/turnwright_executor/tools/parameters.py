@@ -15,6 +15,9 @@ from turnwright_core.json_text import JsonObject
 
 BODY: Final = "body"
 
+BODY_NAMES: Final = (BODY, "content")
+"""Arguments that stand for the body."""
+
 
 class ToolParameter(Struct, frozen=True):
     """An attribute of a command, or its body. `words` are the allowed values; empty: any."""

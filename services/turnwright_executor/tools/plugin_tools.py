@@ -2,7 +2,7 @@
 
 A plugin's tool is carried out like a built-in one, by the same contract, within limits: each step has a deadline, the
 store is accessed with plugin tier and for the current run only, and an answer that no record could hold counts as a
-crash of the tool. Any other source of tools (other processes, MCP servers) would make a PluginTool for each.
+crash of the tool.
 Source: architecture 6; rows RU029, RU121, RU126, RU157.
 """
 
@@ -27,6 +27,7 @@ from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.toolset import Need, ToolDescriptor
 from turnwright_executor.tools.contract import Context, Entries, Proposed, RefusedError
 from turnwright_executor.tools.files import with_own_diffs
+from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
 from turnwright_grammar.reply import Command
 from turnwright_kit.plugin_calls import LateError, PluginCalls, PluginError
@@ -148,7 +149,7 @@ def as_plugin(write: EntryWrite) -> EntryWrite:
     return replace(write, writer=_WRITERS[write.writer], turn=None, loop=None)
 
 
-class PluginToolAdapter:
+class PluginToolAdapter(OutsideTool):
     """Adapter of a plugin's tool for the pipeline; implements Tool."""
 
     def __init__(self, tool: PluginTool, plugin: str, calls: PluginCalls) -> None:
@@ -158,10 +159,14 @@ class PluginToolAdapter:
         self.doc = tool.doc.strip()
         self.descriptor = ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target)
         self.schemes = tool.schemes
-        self.schema = _default_schema(tool) if tool.parameters is None else dict(tool.parameters)
-        self.parameters: tuple[ToolParameter, ...] = ()
+        self._schema = _default_schema(tool) if tool.parameters is None else dict(tool.parameters)
+        self.is_checked = tool.parameters is not None
         self._tool = tool
         self._calls = calls
+
+    @property
+    def schema(self) -> JsonObject:
+        return dict(self._schema)
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """The tool's answer in storable form. Raises what the tool raised."""

@@ -15,11 +15,11 @@ from typing import Final
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.toolset import tool_order
 from turnwright_executor.tools.ask_user import AskUser
-from turnwright_executor.tools.client_tools import ClientExecutedTool
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.copying import Cp, Mv
 from turnwright_executor.tools.get import Get
 from turnwright_executor.tools.immediate import Think
+from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.ports import Web, Workspace
@@ -61,7 +61,7 @@ def with_plugin_tools(tools: Mapping[str, Tool], more: Sequence[PluginToolAdapte
 
 def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, str]:
     return {
-        name: tool.doc if isinstance(tool, PluginToolAdapter | ClientExecutedTool) else doc_of(name, is_brief=is_brief)
+        name: tool.doc if isinstance(tool, OutsideTool) else doc_of(name, is_brief=is_brief)
         for name, tool in tools.items()
     }
 

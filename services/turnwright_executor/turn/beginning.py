@@ -51,8 +51,9 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.native import native_tools
 from turnwright_executor.tools.ports import OutsideProjectError, Workspace
 from turnwright_executor.tools.registry import texts_of
+from turnwright_executor.tools.tool_search import SEARCH_TOOLS
 from turnwright_executor.turn.images import image_paths
-from turnwright_executor.turn.loop_scope import Services, with_tools_of
+from turnwright_executor.turn.loop_scope import Services, is_native, tools_begun_with, with_tools_of
 from turnwright_executor.turn.project_files import FileSync, in_batches
 from turnwright_kit.logs import get_logger
 
@@ -195,10 +196,12 @@ async def loop_beginning(
     loop_request: TurnRequest,
     tools: Sequence[str],
     workspace: Workspace | None,
+    tools_before: str = "",
 ) -> LoopBeginning:
     """What a loop begins with, if its turns have these settings and tools; without its images.
 
-    Without a workspace nothing of the project is read. Raises TurnwrightError.
+    Without a workspace nothing of the project is read. `tools_before`: the version of the tools of servers that the
+    run has kept. Raises TurnwrightError.
     """
     settings, wanted = services.settings, loop.settings
     request = with_settings_of_run(loop_request, run.settings)
@@ -214,7 +217,9 @@ async def loop_beginning(
         services.ledger, address, loop, settings.knowledge_tokens_max, settings.token_divisor
     )
     prompt = [prompt_write(loop)] if loop.prompt else []
-    return LoopBeginning((run_instructions(services, run, request, tools), *project, *found, *prompt), knowledge)
+    kept = [services.snapshot.write()] if services.snapshot.version not in ("", tools_before) else []
+    instructions = run_instructions(services, run, request, tools)
+    return LoopBeginning((instructions, *kept, *project, *found, *prompt), knowledge)
 
 
 async def first_turn(
@@ -229,9 +234,11 @@ async def first_turn(
 
     Without a place nothing of the project is read. Raises TurnwrightError.
     """
-    services, tools = with_tools_of(services, loop.settings)
     model = await with_vendor_limits(services, model, run.settings.calls)
+    kept = await tools_begun_with(services, address.project, model, run.settings)
+    services, tools = with_tools_of(services, loop.settings, kept)
     loop_request = turn_request(run.settings, model, tools, loop.settings, services.settings.temperature)
+    loop_request = replace(loop_request, tools_version=services.snapshot.version)
     workspace, files = (None, None) if loop.settings.no_repo or place is None else place
     beginning = await loop_beginning(services, address, run, loop, loop_request, tools, workspace)
     turn = Turn(1, loop.sequence, with_settings_of_run(loop_request, run.settings))
@@ -321,14 +328,14 @@ def prompt_write(loop: Loop) -> EntryWrite:
 
 def call_style(wanted: CallStyle, model: Model) -> CallStyle:
     """How the model is to call tools. AUTO is NATIVE if the model is known to support it."""
-    is_native = wanted is CallStyle.NATIVE or (wanted is CallStyle.AUTO and model.capabilities.tools is True)
-    return CallStyle.NATIVE if is_native else CallStyle.TAGS
+    return CallStyle.NATIVE if is_native(wanted, model) else CallStyle.TAGS
 
 
 def run_instructions(services: Services, run: Run, request: TurnRequest, tools: Sequence[str]) -> EntryWrite:
     """The write of the run's instructions: tool set, tool documentation, persona. They become the system message."""
     is_brief = request.context_length < BRIEF_BELOW_TOKENS
-    texts = texts_of({name: services.tools[name] for name in tools}, is_brief=is_brief)
+    by_names = services.snapshot.tools if SEARCH_TOOLS in tools else {}
+    texts = texts_of({name: services.tools[name] for name in tools if name not in by_names}, is_brief=is_brief)
     native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
     attributes = {
         "persona": run.settings.persona,

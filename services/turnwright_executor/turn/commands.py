@@ -37,7 +37,15 @@ from turnwright_executor.domain.endings import REJECTED_OUTCOME, Ending, is_tran
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
-from turnwright_executor.tools.contract import Context, Proposed, RefusedError, Tool, noop, result_of
+from turnwright_executor.tools.contract import (
+    Context,
+    OutcomeUnknownError,
+    Proposed,
+    RefusedError,
+    Tool,
+    noop,
+    result_of,
+)
 from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
@@ -164,6 +172,8 @@ def tool_context(
         no_web=settings.no_web,
         response_format=settings.response_format,
         is_transcript=settings.assembly is Assembly.TRANSCRIPT,
+        project=buffer.address.project,
+        run=buffer.address.run,
     )
 
 
@@ -180,6 +190,8 @@ class CommandSteps:
         self._state = state
         self._accepted: set[str] = set()
         """Commands whose acceptance is announced once it is stored."""
+        self._unknown: dict[str, str] = {}
+        """Why nobody knows what became of a command, by record."""
         self._steps: Mapping[Action, Callable[[CommandRecord], Awaitable[None]]] = {
             Action.PREPARE: self._prepare,
             Action.PROPOSE: self._propose,
@@ -354,9 +366,17 @@ class CommandSteps:
         except asyncio.CancelledError:
             self._settle_stopped(record)
             raise
+        except OutcomeUnknownError as unknown:
+            # The mark stays as that of an owner that died would: the next step asks what became of it.
+            self._unknown[record.path] = str(unknown)
+            self._state.local_stages.pop(record.path, None)
+            return None
+        if isinstance(done, Proposed):
+            # What comes next is decided, marked and carried out like what came before.
+            return self._proposed(replace(record.not_dispatched(), decision=None), done)
         if record.effect_class is EffectClass.OUTSIDE:
             scope.outside_results[record.path] = done
-        self._settle(record, done)
+        return self._settle(record, done)
 
     def _settle_stopped(self, record: CommandRecord) -> None:
         """This process stopped the effect of a command in the middle: nobody else can say more about it."""
@@ -366,7 +386,7 @@ class CommandSteps:
             results[record.path] = done
             self._settle(record, done)
 
-    async def _performed(self, record: CommandRecord) -> Done:
+    async def _performed(self, record: CommandRecord) -> Done | Proposed:
         tool, effect = self._scope.tools.get(record.tool), record.effect
         if tool is None or effect is None:
             return _uninstalled(record)
@@ -374,23 +394,27 @@ class CommandSteps:
             performing = result_of(tool.perform(effect, record.command, self._context(record)))
             if not isinstance(effect, FileEffect):
                 return await performing
-            return _commented(record, await self._to_the_end(record, performing))
+            return await self._to_the_end(record, performing)
+        except OutcomeUnknownError:
+            raise
         except Exception as error:  # noqa: BLE001 - the same
             if isinstance(error, TurnwrightError) and error.reason in REFUSALS:
                 return failed(outcome_of(error), error.message + self._effect_words(record))
             return self._failure(record, error)
 
-    async def _to_the_end(self, record: CommandRecord, performing: Awaitable[Done]) -> Done:
+    async def _to_the_end(self, record: CommandRecord, performing: Awaitable[Done | Proposed]) -> Done | Proposed:
         """A file change must not be stopped halfway: a cancelled turn waits for it, and is cancelled then."""
         task = asyncio.ensure_future(performing)
         try:
-            return await asyncio.shield(task)
+            return _commented(record, await asyncio.shield(task))
         except asyncio.CancelledError:
             await asyncio.wait((task,), timeout=FILES_WAIT_S)
             if not task.done():
                 task.cancel()
             elif not task.cancelled() and task.exception() is None:
-                self._scope.buffer.settle(record, _commented(record, task.result()))
+                done = _commented(record, task.result())
+                if isinstance(done, Done):
+                    self._scope.buffer.settle(record, done)
             raise
 
     async def _settle_known(self, record: CommandRecord) -> None:
@@ -402,6 +426,8 @@ class CommandSteps:
         closing = closed_channels(await scope.buffer.get(channels_of([record.path])))
         if record.effect is None or scope.asks_nobody or not scope.asks_indeterminate:
             unknown = indeterminate.UNKNOWN
+            if why := self._unknown.get(record.path):
+                unknown = replace(unknown, body=f"{why} {indeterminate.EFFECTS}")
             event = command_lost(record.path, record.tool, unknown.outcome, self._left_after(record))
             writes = (*closing, event_write(scope.context.turn, event))
             return self._settle(record, replace(unknown, writes=writes))
@@ -448,6 +474,8 @@ class CommandSteps:
             not_started=noop if indeterminate.is_retried(record) else partial(scope.unstarted.add, record.key),
             stopped=partial(scope.outside_results.__setitem__, record.path),
             is_owners=is_owners,
+            principal=record.person(scope.asked_by),
+            comment=record.comment,
             network=is_owners or scope.allows_network(record),
             yolo=scope.grants is not None and scope.grants.is_yolo,
         )
@@ -472,7 +500,7 @@ class CommandSteps:
         return failed("crash:500", text)
 
 
-def _commented(record: CommandRecord, done: Done) -> Done:
+def _commented(record: CommandRecord, done: Done | Proposed) -> Done | Proposed:
     """The result of a file change with the comment of whoever accepted it."""
     comment = record.comment.strip()
     return replace(done, body=f"{done.body}\nThe reviewer said: {comment}") if comment else done

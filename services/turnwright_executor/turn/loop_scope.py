@@ -6,24 +6,31 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.store import ClaimRunResponse, EndTurnResponse, EntryWrite, LoopEnd
 from turnwright_values.types import (
     Assembly,
+    CallStyle,
     Cursor,
     Loop,
     LoopSettings,
     LoopTally,
     Model,
     RequestKind,
+    RunSettings,
     Turn,
+    TurnRequest,
     TurnResult,
     ViewFilter,
 )
 
+from turnwright_core.instructions import TOOLS_PATH
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.model_calls import REFUSABLE
+from turnwright_core.models import window_of
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -34,9 +41,12 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
+from turnwright_executor.tools.catalogue import EMPTY, Snapshot, ToolCatalogue, brought
 from turnwright_executor.tools.client_tools import client_tools
 from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.ports import Shell, Workspace
+from turnwright_executor.tools.tool_search import SEARCH_TOOLS
 from turnwright_executor.turn.accepting import Grants, Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.generation import Generation
@@ -66,16 +76,50 @@ class Services(Struct, frozen=True):
     titles: Titles
     targets: Mapping[str, str] = {}
     """As in RecordingContext."""
+    catalogue: ToolCatalogue = ToolCatalogue()
+    """The tools of servers as they are now."""
+    snapshot: Snapshot = EMPTY
+    """Those of a loop, once it has begun."""
 
 
-def with_tools_of(services: Services, settings: LoopSettings) -> tuple[Services, tuple[str, ...]]:
-    """The services with the tools that a client executes in a loop, and the names of all that the loop offers."""
-    declared = client_tools(settings.client_tools, services.tools)
-    descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in declared.values()))
+class LoopTools(Struct, frozen=True):
+    """What a loop has of the tools of servers, and how it offers them."""
+
+    snapshot: Snapshot = EMPTY
+    by_names: bool = False
+    is_native: bool = False
+
+
+NO_SERVERS: Final = LoopTools()
+
+
+async def tools_begun_with(services: Services, project: str, model: Model, given: RunSettings) -> LoopTools:
+    """The tools of servers for a loop that begins now."""
+    snapshot = await services.catalogue.current(project)
+    window = window_of(model) or CONTEXT_LENGTH_DEFAULT
+    window = min(window, given.context_limit or window)
+    by_names = snapshot.is_long(window, services.settings.token_divisor)
+    return LoopTools(snapshot, by_names, is_native(given.calls, model))
+
+
+def is_native(wanted: CallStyle, model: Model) -> bool:
+    """Whether the model is to call tools natively. AUTO: if it is known to support it."""
+    return wanted is CallStyle.NATIVE or (wanted is CallStyle.AUTO and model.capabilities.tools is True)
+
+
+def with_tools_of(
+    services: Services, settings: LoopSettings, kept: LoopTools = NO_SERVERS
+) -> tuple[Services, tuple[str, ...]]:
+    """The services with the tools that a loop has beside those of the executor, and the names of all that it offers."""
+    native = kept.is_native or settings.assembly is Assembly.TRANSCRIPT
+    more: dict[str, OutsideTool] = {**brought(kept.snapshot, by_names=kept.by_names, is_native=native)}
+    more |= client_tools(settings.client_tools, {**services.tools, **more})
+    descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in more.values()))
     offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools)
-    services = replace(services, targets={one.name: one.target for one in descriptors})
-    if declared:
-        tools = {**services.tools, **declared}
+    targets = {one.name: one.target for one in descriptors}
+    services = replace(services, targets=targets, snapshot=kept.snapshot)
+    if more:
+        tools = {**services.tools, **more}
         reader = partial(reply_reader, services.settings.turn_commands_max, tools)
         services = replace(services, tools=tools, generation=services.generation.reading(reader))
     return services, offered
@@ -135,6 +179,7 @@ class LoopScope:
         slot: Slot,
     ) -> None:
         """Start from the ledger state of the loop, and from unsaved state of this process."""
+        self._own_services = services
         services, self.tools = with_tools_of(services, loop.settings)
         self.services = services
         self.address = address
@@ -160,6 +205,23 @@ class LoopScope:
         """Those of the open turn, once its reply is recorded."""
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
         self.view_changes = ViewChanges(ViewFilter.MESSAGES if is_transcript else ViewFilter.PACKET)
+
+    async def equip(self, begun: TurnRequest | None) -> None:
+        """Give the loop the tools of servers: those that it began with (`begun`), or those of now if it begins."""
+        services, claim = self._own_services, self.claim
+        if begun:
+            snapshot = await services.catalogue.kept(begun.tools_version, self._kept_tools)
+            calls_natively = begun.calls is CallStyle.NATIVE
+            kept = LoopTools(snapshot, SEARCH_TOOLS in begun.tools, calls_natively)
+        elif self.turns_ended or claim.open_turn:
+            return
+        else:
+            kept = await tools_begun_with(services, self.address.project, self.model, claim.run.settings)
+        self.services, self.tools = with_tools_of(services, self.loop.settings, kept)
+
+    async def _kept_tools(self) -> str:
+        found = await self.services.ledger.get_entries(self.address, [TOOLS_PATH])
+        return found[0].body if found else ""
 
     def recorded(self, state: TurnState, records: Mapping[str, CommandRecord], unwritten: Sequence[EntryWrite]) -> None:
         """The reply of the open turn is recorded, with these records; `unwritten` is left to the write buffer."""

@@ -262,15 +262,20 @@ class LoopSteps:
         scope = self._scope
         self._is_fresh = False
         services, claim, loop = scope.services, scope.claim, scope.loop
-        check_names(loop.settings.client_tools, services.tools)
         given, temperature = claim.run.settings, services.settings.temperature
         scope.model = await with_vendor_limits(services, model_of(claim, loop), given.calls)
+        begun = begun_with(claim, loop)
+        await scope.equip(begun)
+        services = scope.services
+        check_names(loop.settings.client_tools, services.tools)
         scope.placement = place = await self._place()
-        request = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun_with(claim, loop))
+        request = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun)
+        request = replace(request, tools_version=services.snapshot.version)
         first = None
         if not scope.turns_ended and claim.open_turn is None:
             folder = place.workspace if place.files else None
-            first = await loop_beginning(services, scope.address, claim.run, loop, request, scope.tools, folder)
+            before = claim.turn_before.request.tools_version if claim.turn_before else ""
+            first = await loop_beginning(services, scope.address, claim.run, loop, request, scope.tools, folder, before)
             images = await image_writes(services.ledger, scope.address, loop, place.workspace)
             first = replace(first, images=images)
         self._opener = TurnOpener(services.ledger, scope.address, claim, request, place.files, first, scope.publisher)

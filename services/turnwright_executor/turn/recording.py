@@ -34,6 +34,8 @@ from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.outside import OutsideTool
+from turnwright_executor.tools.tool_search import called_tool
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.records import error_write, record_bytes
 from turnwright_grammar.reply import Command, ReadWarning, Span
@@ -347,7 +349,12 @@ class RecordingGate(Struct, frozen=True):
             if recording.is_refused:
                 break
             recording = rule(recording, context)
-        return recording
+        tool = self.tools.get(recording.command.name)
+        if recording.is_refused or not (isinstance(tool, OutsideTool) and tool.is_checked):
+            return recording
+        # Aside: a schema may take half a second, and the first one loads the library.
+        problem = await asyncio.to_thread(tool.problem_with, recording.command)
+        return recording.refused("invalid:400", problem) if problem else recording
 
 
 async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:
@@ -356,7 +363,7 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
         call = reading.calls[ordinal] if reading.calls else None
-        recording = await gate.filtered(written, ordinal)
+        recording = await gate.filtered(called_tool(written, gate.tools), ordinal)
         target = target_of(recording.command, gate.targets)
         path = record_path(gate.at.turn, recording.command.name, target, ordinal, taken)
         taken.add(path)

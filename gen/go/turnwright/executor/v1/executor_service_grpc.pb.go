@@ -26,6 +26,7 @@ const (
 	ExecutorService_Notify_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Notify"
 	ExecutorService_ExplainPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
 	ExecutorService_Discover_FullMethodName      = "/turnwright.executor.v1.ExecutorService/Discover"
+	ExecutorService_ListTools_FullMethodName     = "/turnwright.executor.v1.ExecutorService/ListTools"
 	ExecutorService_GetStatus_FullMethodName     = "/turnwright.executor.v1.ExecutorService/GetStatus"
 )
 
@@ -54,6 +55,8 @@ type ExecutorServiceClient interface {
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
+	// Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong.
+	ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error)
 	// Returns the status of this executor and of the services behind it.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
@@ -152,6 +155,15 @@ func (c *executorServiceClient) Discover(ctx context.Context, in *DiscoverReques
 	return out, nil
 }
 
+func (c *executorServiceClient) ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error) {
+	out := new(ListToolsResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_ListTools_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *executorServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	out := new(GetStatusResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_GetStatus_FullMethodName, in, out, opts...)
@@ -186,6 +198,8 @@ type ExecutorServiceServer interface {
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)
+	// Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong.
+	ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error)
 	// Returns the status of this executor and of the services behind it.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedExecutorServiceServer()
@@ -215,6 +229,9 @@ func (UnimplementedExecutorServiceServer) ExplainPacket(context.Context, *Explai
 }
 func (UnimplementedExecutorServiceServer) Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Discover not implemented")
+}
+func (UnimplementedExecutorServiceServer) ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListTools not implemented")
 }
 func (UnimplementedExecutorServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetStatus not implemented")
@@ -361,6 +378,24 @@ func _ExecutorService_Discover_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ExecutorService_ListTools_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListToolsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).ListTools(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_ListTools_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).ListTools(ctx, req.(*ListToolsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ExecutorService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -409,6 +444,10 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Discover",
 			Handler:    _ExecutorService_Discover_Handler,
+		},
+		{
+			MethodName: "ListTools",
+			Handler:    _ExecutorService_ListTools_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -691,8 +691,9 @@ type Accept struct {
 	// True: the caller runs the proposed command itself. Its channels are opened for the caller, who appends to them and
 	// ends them (AppendStream, EndStream) while the loop goes on. Only for commands.
 	ClientRuns bool `protobuf:"varint,3,opt,name=client_runs,json=clientRuns,proto3" json:"client_runs,omitempty"`
-	// Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. At most
-	// 65536 bytes; empty: none. Only for file changes, otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
+	// Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. A server of
+	// tools is sent it with the call. At most 65536 bytes; empty: none. Only for file changes and calls of servers, otherwise fails
+	// with INVALID_ARGUMENT, reason INVALID_FIELD.
 	Comment string `protobuf:"bytes,4,opt,name=comment,proto3" json:"comment,omitempty"`
 }
 

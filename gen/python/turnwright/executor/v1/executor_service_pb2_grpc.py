@@ -8,6 +8,7 @@ from turnwright.executor.v1 import executor_service_pb2 as turnwright_dot_execut
 from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1_dot_explain__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
 from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
+from turnwright.executor.v1 import tools_pb2 as turnwright_dot_executor_dot_v1_dot_tools__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -82,6 +83,11 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/Discover',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverResponse.FromString,
+                _registered_method=True)
+        self.ListTools = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/ListTools',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsResponse.FromString,
                 _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/GetStatus',
@@ -158,6 +164,13 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTools(self, request, context):
+        """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Returns the status of this executor and of the services behind it.
         """
@@ -202,6 +215,11 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.Discover,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverResponse.SerializeToString,
+            ),
+            'ListTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTools,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -407,6 +425,33 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/Discover',
             turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/ListTools',
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ from turnwright.executor.v1 import executor_service_pb2 as _executor_service_pb2
 from turnwright.executor.v1 import explain_pb2 as _explain_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
+from turnwright.executor.v1 import tools_pb2 as _tools_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -71,6 +72,8 @@ class ExecutorServiceStub:
     """
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
     """Returns what this executor supports: methods, notifications, tools."""
+    ListTools: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]
+    """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
     """Returns the status of this executor and of the services behind it."""
 
@@ -112,6 +115,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
     """Returns what this executor supports: methods, notifications, tools."""
+    ListTools: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]  # type: ignore[assignment]
+    """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Returns the status of this executor and of the services behind it."""
 
@@ -192,6 +197,14 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_watch_pb2.DiscoverResponse, _abc.Awaitable[_watch_pb2.DiscoverResponse]]:
         """Returns what this executor supports: methods, notifications, tools."""
+
+    @_abc_1.abstractmethod
+    def ListTools(
+        self,
+        request: _tools_pb2.ListToolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.ListToolsResponse, _abc.Awaitable[_tools_pb2.ListToolsResponse]]:
+        """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong."""
 
     @_abc_1.abstractmethod
     def GetStatus(

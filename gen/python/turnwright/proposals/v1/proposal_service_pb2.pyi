@@ -353,8 +353,9 @@ class Accept(_message.Message):
     ends them (AppendStream, EndStream) while the loop goes on. Only for commands.
     """
     comment: _builtins.str
-    """Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. At most
-    65536 bytes; empty: none. Only for file changes, otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
+    """Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. A server of
+    tools is sent it with the call. At most 65536 bytes; empty: none. Only for file changes and calls of servers, otherwise fails
+    with INVALID_ARGUMENT, reason INVALID_FIELD.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_command_record_pb2.EditedContent]:

@@ -131,6 +131,7 @@ class TurnRequest(_message.Message):
     ASSEMBLY_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
     KNOWLEDGE_FIELD_NUMBER: _builtins.int
+    TOOLS_VERSION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Alias of the model."""
     vendor_model: _builtins.str
@@ -151,6 +152,8 @@ class TurnRequest(_message.Message):
     """How the turn was sent to the model: PACKET or TRANSCRIPT. UNSPECIFIED, in turns of earlier releases, means PACKET."""
     output_reserve: _builtins.int
     """Tokens of the context window that are kept free for the reply. 0: as many as the assembler's budget leaves."""
+    tools_version: _builtins.str
+    """Version of the tools of servers that the loop has: `instructions://tools` keeps them. Empty: it has none."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the tools that were offered, in display order."""
@@ -186,10 +189,11 @@ class TurnRequest(_message.Message):
         assembly: _settings_pb2.Assembly.ValueType = ...,
         output_reserve: _builtins.int = ...,
         knowledge: _abc.Iterable[_entry_pb2.SearchHit] | None = ...,
+        tools_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "knowledge", b"knowledge", "mode", b"mode", "model", b"model", "output_reserve", b"output_reserve", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "assembly", b"assembly", "calls", b"calls", "context_length", b"context_length", "kind", b"kind", "knowledge", b"knowledge", "mode", b"mode", "model", b"model", "output_reserve", b"output_reserve", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tools", b"tools", "tools_version", b"tools_version", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__persona: _TypeAlias = _typing.Literal["persona"]  # noqa: Y015
     _WhichOneofArgType__persona: _TypeAlias = _typing.Literal["_persona", b"_persona"]  # noqa: Y015

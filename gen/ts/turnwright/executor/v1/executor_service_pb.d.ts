@@ -14,6 +14,7 @@ import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponse
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema } from "./explain_pb.js";
+import type { ListToolsRequestSchema, ListToolsResponseSchema } from "./tools_pb.js";
 import type { GetStatusRequestSchema, GetStatusResponseSchema } from "./query_pb.js";
 
 /**
@@ -531,6 +532,16 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof DiscoverRequestSchema;
     output: typeof DiscoverResponseSchema;
+  },
+  /**
+   * Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.ListTools
+   */
+  listTools: {
+    methodKind: "unary";
+    input: typeof ListToolsRequestSchema;
+    output: typeof ListToolsResponseSchema;
   },
   /**
    * Returns the status of this executor and of the services behind it.

@@ -381,8 +381,9 @@ export declare type Accept = Message<"turnwright.proposals.v1.Accept"> & {
   clientRuns: boolean;
 
   /**
-   * Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. At most
-   * 65536 bytes; empty: none. Only for file changes, otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
+   * Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. A server of
+   * tools is sent it with the call. At most 65536 bytes; empty: none. Only for file changes and calls of servers, otherwise fails
+   * with INVALID_ARGUMENT, reason INVALID_FIELD.
    *
    * @generated from field: string comment = 4;
    */

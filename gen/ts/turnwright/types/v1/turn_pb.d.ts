@@ -121,6 +121,13 @@ export declare type TurnRequest = Message<"turnwright.types.v1.TurnRequest"> & {
    * @generated from field: repeated turnwright.types.v1.SearchHit knowledge = 15;
    */
   knowledge: SearchHit[];
+
+  /**
+   * Version of the tools of servers that the loop has: `instructions://tools` keeps them. Empty: it has none.
+   *
+   * @generated from field: string tools_version = 16;
+   */
+  toolsVersion: string;
 };
 
 /**

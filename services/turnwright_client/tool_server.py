@@ -1,0 +1,250 @@
+"""Tools in a Python process of their own: `server = ToolServer()`, `@server.tool(...)`, `await server.serve(address)`.
+
+What it does for a tool: older epochs are refused, a call that comes again with the same idempotency key gets the result
+of the first, a cancelled call stops, and what a tool raises fails the command. docs/tools.md shows one, and how to do
+the same in Go and TypeScript.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Final, NoReturn
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec import Struct
+from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
+from turnwright.types.v1 import command_record_pb2
+
+NAME: Final[str] = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
+
+RUNS_MAX: Final = 10_000
+"""Runs whose epoch is remembered; the one that was heard of least recently is forgotten first."""
+
+RESULTS_MAX: Final = 1000
+"""Results that are remembered by idempotency key. Who needs more, or needs them after a restart, keeps them."""
+
+PROGRESS_MAX: Final = 100
+"""Pieces of progress of one call that wait to be sent; then `progress` waits, too."""
+
+EFFECT_CLASSES: Final = {
+    "pure": command_record_pb2.EFFECT_CLASS_PURE,
+    "idempotent": command_record_pb2.EFFECT_CLASS_IDEMPOTENT,
+    "outside": command_record_pb2.EFFECT_CLASS_OUTSIDE,
+}
+
+ToolAnswer = str | result_pb2.ToolResult | result_pb2.ToolProposal
+ToolHandler = Callable[["Call"], Awaitable[ToolAnswer]]
+
+
+class ToolError(Exception):
+    """A call that failed: `raise ToolError(404, "There is no such issue.")`. The text is what the model reads."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Call:
+    """One call: `arguments` match the schema. `request` has everything else that was sent."""
+
+    def __init__(self, request: tool_service_pb2.DispatchRequest, sent: asyncio.Queue[str]) -> None:
+        self.request = request
+        self.arguments: dict[str, Any] = json.loads(request.arguments or "{}")
+        self._sent = sent
+
+    @property
+    def state(self) -> bytes | None:
+        """What the tool has returned with its proposal, which was accepted; None: it has made none."""
+        return self.request.proposal_state if self.request.HasField("proposal_state") else None
+
+    async def progress(self, text: str) -> None:
+        """Show a piece of output while the call goes on."""
+        await self._sent.put(text)
+
+
+class _Offered(Struct, frozen=True):
+    """A tool with what carries it out."""
+
+    tool: tool_service_pb2.Tool
+    handle: ToolHandler
+    is_idempotent: bool
+
+
+class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
+    """Serves turnwright.tool.v1.ToolService. Tools may be added and removed while it runs."""
+
+    def __init__(self) -> None:
+        self._offered: dict[str, _Offered] = {}
+        self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._results: OrderedDict[tuple[str, str], asyncio.Task[ToolAnswer]] = OrderedDict()
+        self._running: dict[tuple[str, str, str], asyncio.Task[ToolAnswer]] = {}
+
+    def tool(
+        self,
+        name: str,
+        text: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        effect_class: str = "outside",
+        title: str = "",
+        read_only: bool = False,
+        destructive: bool = False,
+        open_world: bool = True,
+        proposes: bool = False,
+        version: str = "",
+    ) -> Callable[[ToolHandler], ToolHandler]:
+        """Offer the function below: `async def f(call) -> str`, or a ToolResult, or a ToolProposal if it `proposes`.
+
+        `effect_class` is `pure`, `idempotent` or `outside`. Raises KeyError for another one.
+        """
+        tool = tool_service_pb2.Tool(
+            name=name,
+            description=inspect.cleandoc(text),
+            schema="" if schema is None else json.dumps(schema),
+            effect_class=EFFECT_CLASSES[effect_class],
+            annotations=tool_service_pb2.ToolAnnotations(
+                title=title, read_only=read_only, destructive=destructive, open_world=open_world
+            ),
+            version=version,
+            proposes=proposes,
+        )
+
+        def offer(handle: ToolHandler) -> ToolHandler:
+            self._offered[name] = _Offered(tool, handle, effect_class == "idempotent")
+            return handle
+
+        return offer
+
+    def remove(self, name: str) -> None:
+        """Offer a tool no more. Loops that began with it have calls of it refused."""
+        self._offered.pop(name, None)
+
+    async def serve(self, address: str, credentials: grpc.ServerCredentials | None = None) -> grpc.aio.Server:
+        """Start to serve, with health; `await (await server.serve(...)).wait_for_termination()` serves for ever.
+
+        Without credentials everybody who reaches the address may call: within a host, or behind a proxy.
+        """
+        server = grpc.aio.server()
+        tool_service_pb2_grpc.add_ToolServiceServicer_to_server(self, server)
+        health_pb2_grpc.add_HealthServicer_to_server(_Health(), server)
+        if credentials is None:
+            self.port = server.add_insecure_port(address)
+        else:
+            self.port = server.add_secure_port(address, credentials)
+        await server.start()
+        return server
+
+    async def Describe(  # noqa: N802 - as the contract names it
+        self, request: tool_service_pb2.DescribeRequest, _context: Any
+    ) -> tool_service_pb2.DescribeResponse:
+        tools = [one.tool for one in self._offered.values()]
+        text = b"".join(tool.SerializeToString(deterministic=True) for tool in tools)
+        version = hashlib.sha256(text).hexdigest()[:16]
+        if request.version == version:
+            return tool_service_pb2.DescribeResponse(version=version, unchanged=True)
+        return tool_service_pb2.DescribeResponse(version=version, tools=tools)
+
+    async def Dispatch(  # noqa: N802 - as the contract names it
+        self, request: tool_service_pb2.DispatchRequest, context: Any
+    ) -> AsyncGenerator[tool_service_pb2.DispatchResponse]:
+        await self._fence(request.project, request.run, request.epoch, context)
+        offered = self._offered.get(request.tool)
+        if offered is None:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"There is no tool {request.tool} here any more.")
+        sent: asyncio.Queue[str] = asyncio.Queue(PROGRESS_MAX)
+        task, is_own = self._task(offered, Call(request, sent))
+        key = request.project, request.run, request.call_id
+        self._running[key] = task
+        try:
+            while not (task.done() and sent.empty()):
+                getting = asyncio.ensure_future(sent.get())
+                await asyncio.wait((task, getting), return_when=asyncio.FIRST_COMPLETED)
+                if getting.done():
+                    progress = result_pb2.ToolProgress(text=getting.result())
+                    yield tool_service_pb2.DispatchResponse(progress=progress)
+                else:
+                    getting.cancel()
+            yield await _answered(task, context)
+        finally:
+            if self._running.get(key) is task:
+                del self._running[key]
+            if is_own and not task.done():
+                task.cancel()
+
+    def _task(self, offered: _Offered, call: Call) -> tuple[asyncio.Task[ToolAnswer], bool]:
+        """The work of a call, and whether it ends with it: one that may come again goes on for the next attempt."""
+        key = call.request.project, call.request.idempotency_key
+        if offered.is_idempotent and call.state is None and (known := self._results.get(key)):
+            return known, False
+        task = asyncio.ensure_future(offered.handle(call))
+        if offered.is_idempotent and call.state is None:
+            self._results[key] = task
+            task.add_done_callback(lambda done: self._forget_failed(key, done))
+            if len(self._results) > RESULTS_MAX:
+                self._results.popitem(last=False)
+        return task, not offered.is_idempotent
+
+    def _forget_failed(self, key: tuple[str, str], task: asyncio.Task[ToolAnswer]) -> None:
+        if (task.cancelled() or task.exception()) and self._results.get(key) is task:
+            del self._results[key]
+
+    async def Cancel(  # noqa: N802 - as the contract names it
+        self, request: tool_service_pb2.CancelRequest, context: Any
+    ) -> tool_service_pb2.CancelResponse:
+        await self._fence(request.project, request.run, request.epoch, context)
+        if task := self._running.get((request.project, request.run, request.call_id)):
+            task.cancel()
+        return tool_service_pb2.CancelResponse()
+
+    async def _fence(self, project: str, run: str, epoch: int, context: Any) -> None:
+        """Refuse what comes from an executor that has lost the run. Calls of clients, 0, belong to no owner."""
+        key = project, run
+        known = self._epochs.get(key, 0)
+        if epoch and epoch < known:
+            text = f"The epoch {epoch} is over: {known} has called for this run since."
+            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, text)
+        if epoch:
+            self._epochs[key] = epoch
+            self._epochs.move_to_end(key)
+            if len(self._epochs) > RUNS_MAX:
+                self._epochs.popitem(last=False)
+
+
+async def _answered(task: asyncio.Task[ToolAnswer], context: Any) -> tool_service_pb2.DispatchResponse:
+    """The last message of a call."""
+    try:
+        answer = await asyncio.shield(task)
+    except ToolError as error:
+        part = result_pb2.ToolPart(text=str(error))
+        answer = result_pb2.ToolResult(parts=[part], status=error.status)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        await _abort(context, grpc.StatusCode.ABORTED, "The call was cancelled.")
+    except Exception as error:  # noqa: BLE001 - a tool that crashes fails its call, not the server
+        await _abort(context, grpc.StatusCode.UNKNOWN, f"The tool crashed: {type(error).__name__}: {error}")
+    if isinstance(answer, result_pb2.ToolProposal):
+        return tool_service_pb2.DispatchResponse(proposal=answer)
+    if isinstance(answer, str):
+        answer = result_pb2.ToolResult(parts=[result_pb2.ToolPart(text=answer)])
+    return tool_service_pb2.DispatchResponse(result=answer)
+
+
+async def _abort(context: Any, status: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(status, text)
+    raise AssertionError("it has been aborted")
+
+
+class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
+    async def Check(  # noqa: N802 - as the contract names it
+        self, request: health_pb2.HealthCheckRequest, context: Any
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service not in ("", NAME):
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"There is no service {request.service}.")
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)

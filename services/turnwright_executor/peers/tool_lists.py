@@ -1,0 +1,88 @@
+"""ListTools: what the next loop of a project gets, wherever it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from turnwright.executor.v1 import tools_pb2 as pb
+from turnwright.types.v1 import command_record_pb2
+
+from turnwright_core.text import count_tokens
+from turnwright_executor.domain.effects import EffectClass
+from turnwright_executor.peers.tool_servers import GrpcToolServers, ServerState
+from turnwright_executor.tools.catalogue import ToolCatalogue, tokens_of
+from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.plugin_tools import PluginToolAdapter
+from turnwright_executor.tools.registry import texts_of
+from turnwright_executor.tools.remote import RemoteTool
+
+_CLASSES = {
+    EffectClass.PURE: command_record_pb2.EFFECT_CLASS_PURE,
+    EffectClass.IDEMPOTENT: command_record_pb2.EFFECT_CLASS_IDEMPOTENT,
+    EffectClass.OUTSIDE: command_record_pb2.EFFECT_CLASS_OUTSIDE,
+}
+
+
+class ToolLists:
+    """Answers ListTools."""
+
+    def __init__(
+        self, tools: Mapping[str, Tool], unconfigured: frozenset[str], catalogue: ToolCatalogue,
+        servers: GrpcToolServers, divisor: int,
+    ) -> None:  # fmt: skip
+        self._tools, self._unconfigured, self._catalogue = tools, unconfigured, catalogue
+        self._servers, self._divisor = servers, divisor
+
+    async def read(self, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+        states = await self._servers.states(request.project, check=request.check, only=request.server)
+        brought = [self._brought(state) for state in states]
+        offered = [tool for tools in brought for tool in tools if tool.offered]
+        refused = [tool for tools in brought for tool in tools if not tool.offered]
+        own = [] if request.server else self._own()
+        version = (await self._catalogue.current(request.project)).version
+        servers = [
+            pb.ToolServerState(
+                name=state.server.name,
+                address=state.server.address,
+                shared=not state.server.project,
+                reachable=not state.listing.problem,
+                problem=state.listing.problem,
+                tools=len(state.listing.specs),
+            )
+            for state in states
+        ]
+        return pb.ListToolsResponse(tools=[*own, *offered, *refused], servers=servers, version=version)
+
+    def _own(self) -> list[pb.ListedTool]:
+        texts = texts_of(self._tools)
+        return [self._listed(name, tool, texts[name]) for name, tool in self._tools.items()]
+
+    def _listed(self, name: str, tool: Tool, text: str) -> pb.ListedTool:
+        is_away = name in self._unconfigured
+        plugin = tool.plugin if isinstance(tool, PluginToolAdapter) else ""
+        return pb.ListedTool(
+            name=name,
+            source=pb.TOOL_SOURCE_PLUGIN if plugin else pb.TOOL_SOURCE_BUILT_IN,
+            origin=plugin,
+            effect_class=_CLASSES[tool.effect_class],
+            tokens=count_tokens(text, self._divisor),
+            offered=not is_away,
+            problem="It is not set up on this executor: see docs/settings.md." if is_away else "",
+        )
+
+    def _brought(self, state: ServerState) -> list[pb.ListedTool]:
+        return [
+            pb.ListedTool(
+                name=spec.name,
+                source=pb.TOOL_SOURCE_SERVER,
+                origin=spec.server,
+                server_name=spec.server_name,
+                effect_class=_CLASSES[spec.effect_class],
+                asks=spec.asks,
+                tokens=0 if spec.is_refused else tokens_of(RemoteTool(spec, self._servers), self._divisor),
+                problem=spec.problem,
+                offered=not spec.is_refused,
+                title=spec.title,
+            )
+            for spec in state.listing.specs
+        ]

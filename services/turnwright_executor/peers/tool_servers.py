@@ -1,0 +1,322 @@
+"""Calls servers of tools by gRPC, and knows what each of them brings.
+
+A server is not a part of the deployment: it gets its own headers, never a token of ours but that of a call. What it
+brings is asked for in the background while it is used; only a server that was never asked keeps a loop waiting, for as
+long as a connection may take. One that cannot be reached is not tried again for some seconds.
+Source: architecture 6, 10; docs/adr/0081.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Final
+
+import grpc
+from msgspec import Struct
+from turnwright.tool.v1 import tool_service_pb2 as pb
+from turnwright.tool.v1 import tool_service_pb2_grpc
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer
+from turnwright_executor.domain.tool_spec import ServedTool, specs_of
+from turnwright_executor.peers.tool_channels import Away, open_server
+from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
+from turnwright_executor.wire.tools import described_from_pb, result_from_pb
+from turnwright_kit.certificates import Tls
+from turnwright_kit.logs import get_logger
+
+CONNECT_S: Final = 2.0
+"""Seconds that a connection may take."""
+DESCRIBE_S: Final = 5.0
+"""Seconds that a server may take to say what it brings."""
+REFRESH_S: Final = 5.0
+"""Seconds after which it is asked again."""
+AWAY_S: Final = 3.0
+"""Seconds for which one that was away is not tried again."""
+CANCEL_S: Final = 2.0
+CONNECTIONS_MAX: Final = 1024
+"""Servers, and lists of them, that are remembered."""
+DETAIL_CHARS_MAX: Final = 1000
+
+_HTTP: Final = {
+    grpc.StatusCode.INVALID_ARGUMENT: "invalid:400",
+    grpc.StatusCode.OUT_OF_RANGE: "invalid:400",
+    grpc.StatusCode.FAILED_PRECONDITION: "refused:412",
+    grpc.StatusCode.UNAUTHENTICATED: "unauthenticated:401",
+    grpc.StatusCode.PERMISSION_DENIED: "permission:403",
+    grpc.StatusCode.NOT_FOUND: "not_found:404",
+    grpc.StatusCode.ALREADY_EXISTS: "conflict:409",
+    grpc.StatusCode.ABORTED: "conflict:409",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "exhausted:429",
+    grpc.StatusCode.UNIMPLEMENTED: "unimplemented:501",
+    grpc.StatusCode.UNAVAILABLE: "unavailable:503",
+    grpc.StatusCode.CANCELLED: "unavailable:503",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "timeout:504",
+}
+_LOST: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+    }
+)
+"""Statuses after which nobody knows what became of a call."""
+
+_log = get_logger("tools")
+
+Callback = Callable[[str, str, float], pb.Callback | None]
+"""How a call may call back, for a project and a principal, so many seconds; None: it may not."""
+
+
+class Listing(Struct, frozen=True):
+    """What a server has said last, for a project."""
+
+    specs: tuple[ServedTool, ...] = ()
+    version: str = ""
+    problem: str = ""
+    asked_s: float = 0.0
+    raw: bytes = b""
+
+
+class ServerState(Struct, frozen=True):
+    """A server as this executor sees it."""
+
+    server: RegisteredServer
+    listing: Listing
+
+
+class GrpcToolServers:
+    """Implements tools.remote.ToolServers and tools.catalogue.SpecSource. Closed at the end of the executor."""
+
+    def __init__(
+        self,
+        registered: Callable[[str], Awaitable[Sequence[RegisteredServer]]],
+        secret: Callable[[str, str], str],
+        allowed: AllowedHosts,
+        tls: Tls,
+        callback: Callback,
+    ) -> None:
+        """`registered`: the servers for a project. `secret`: the value of one by its name, for a project.
+
+        That raises ValueError with a sentence.
+        """
+        self._registered, self._secret, self._allowed, self._tls, self._callback = (
+            registered, secret, allowed, tls, callback
+        )  # fmt: skip
+        self._channels: dict[RegisteredServer, grpc.aio.Channel] = {}
+        self._away: dict[RegisteredServer, tuple[float, str]] = {}
+        self._listings: dict[tuple[RegisteredServer, str], Listing] = {}
+        self._asking: dict[tuple[RegisteredServer, str], asyncio.Task[Listing]] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    async def specs(self, project: str) -> Sequence[ServedTool]:
+        """See SpecSource."""
+        return [spec for state in await self.states(project) for spec in state.listing.specs]
+
+    async def states(self, project: str, *, check: bool = False, only: str = "") -> list[ServerState]:
+        """The servers for a project, the deployment's first, with what each brings. `check` asks them all now."""
+        try:
+            servers = await self._registered(project)
+        except TurnwrightError as error:
+            _log.warning("tool_servers_unlisted", project=project, reason=error.reason.name)
+            return []
+        wanted = [one for one in servers if only in ("", one.name)]
+        listings = await asyncio.gather(*(self._listing(one, project, check=check) for one in wanted))
+        taken: set[str] = set()
+        states = []
+        for server, listing in zip(wanted, listings, strict=True):
+            problem = f"The deployment has a server {server.name}, too: give this one another name."
+            states.append(ServerState(server, Listing(problem=problem) if server.name in taken else listing))
+            taken.add(server.name)
+        return states
+
+    async def _listing(self, server: RegisteredServer, project: str, *, check: bool) -> Listing:
+        key = server, project
+        known = self._listings.get(key)
+        is_fresh = known is not None and time.monotonic() - known.asked_s < REFRESH_S
+        if known is not None and is_fresh and not check:
+            return known
+        asking = self._asking.get(key)
+        if asking is None:
+            if check:
+                self._away.pop(server, None)
+            asking = self._asking[key] = asyncio.create_task(self._asked(key, known), name=f"tools of {server.name}")
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        if known is not None and not check:
+            return known
+        return await asyncio.shield(asking)
+
+    async def _asked(self, key: tuple[RegisteredServer, str], known: Listing | None) -> Listing:
+        """Ask a server what it brings. Never raises; of one that is away the tools stay, so that it is told of them."""
+        server, project = key
+        before = known or Listing()
+        try:
+            stub = tool_service_pb2_grpc.ToolServiceStub(await self._ready(server))
+            request = pb.DescribeRequest(project=project, version=before.version)
+            answer = await stub.Describe(request, timeout=DESCRIBE_S, metadata=self._metadata(server))
+            listing = await self._listed(server, answer, before)
+        except Away as away:
+            listing = Listing(before.specs, before.version, str(away), time.monotonic(), before.raw)
+        except grpc.aio.AioRpcError as error:
+            problem = f"{server.name} at {server.address} does not say what it brings: {_words(error)}"
+            listing = Listing(before.specs, before.version, problem, time.monotonic(), before.raw)
+        if listing.problem and listing.problem != before.problem:
+            _log.warning("tool_server_lost", server=server.name, project=project, problem=listing.problem)
+        if len(self._listings) >= CONNECTIONS_MAX and key not in self._listings:
+            del self._listings[next(iter(self._listings))]
+        self._listings[key] = listing
+        return listing
+
+    async def _listed(self, server: RegisteredServer, answer: pb.DescribeResponse, before: Listing) -> Listing:
+        now_s = time.monotonic()
+        if answer.unchanged and before.raw:
+            return Listing(before.specs, before.version, "", now_s, before.raw)
+        raw = answer.SerializeToString(deterministic=True)
+        if raw == before.raw:
+            return Listing(before.specs, before.version, "", now_s, raw)
+        described = [described_from_pb(one) for one in answer.tools]
+        specs = await asyncio.to_thread(specs_of, server.name, described, server.tools)
+        return Listing(tuple(specs), answer.version, "", now_s, raw)
+
+    async def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
+        """See tools.remote.ToolServers."""
+        found = next((one for one in await self._known(call.project) if one.name == server), None)
+        if found is None:
+            raise CallFailedError("not_found:404", f"The server {server} is not registered any more.", is_sent=False)
+        try:
+            channel = await self._ready(found)
+            metadata = self._metadata(found)
+        except Away as away:
+            raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
+        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+        stream = stub.Dispatch(self._request(found, call), timeout=found.timeout_s, metadata=metadata)
+        is_over = False
+        try:
+            async for message in stream:
+                event = _event_of(message)
+                is_over = not isinstance(event, CallProgress)
+                if event is not None:
+                    yield event
+                if is_over:
+                    return
+            is_over = True
+            text = f"The server {server} has ended the call without a result."
+            raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
+        except grpc.aio.AioRpcError as error:
+            is_over = True
+            raise self._failed(found, error) from None
+        finally:
+            stream.cancel()
+            if not is_over:
+                self._cancel(stub, call, metadata)
+
+    async def _known(self, project: str) -> Sequence[RegisteredServer]:
+        try:
+            return await self._registered(project)
+        except TurnwrightError as error:
+            raise CallFailedError("unavailable:503", error.message, is_sent=False) from None
+
+    def _request(self, server: RegisteredServer, call: RemoteCall) -> pb.DispatchRequest:
+        request = pb.DispatchRequest(
+            project=call.project,
+            run=call.run,
+            call_id=call.call_id,
+            tool=call.tool,
+            arguments=call.arguments,
+            epoch=call.epoch,
+            idempotency_key=call.key,
+            proposal_state=call.state,
+            comment=call.comment,
+            tool_version=call.tool_version,
+            principal=call.principal,
+            callback=self._callback(call.project, call.principal, server.timeout_s),
+        )
+        request.deadline.FromMilliseconds(round((time.time() + server.timeout_s) * 1000))
+        return request
+
+    def _failed(self, server: RegisteredServer, error: grpc.aio.AioRpcError) -> CallFailedError:
+        outcome = _HTTP.get(error.code(), "tool:500")
+        text = f"{server.name}: {_words(error)}"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            text = f"{server.name} gave no result within {server.timeout_s:g} s."
+        return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in _LOST)
+
+    def _cancel(self, stub: tool_service_pb2_grpc.ToolServiceAsyncStub, call: RemoteCall, metadata: object) -> None:
+        """Say that a call is to stop, for servers that do not see the end of its stream."""
+        request = pb.CancelRequest(project=call.project, run=call.run, call_id=call.call_id, epoch=call.epoch)
+
+        async def cancel() -> None:
+            try:
+                await stub.Cancel(request, timeout=CANCEL_S, metadata=metadata)  # type: ignore[arg-type]
+            except grpc.aio.AioRpcError as error:
+                _log.info("tool_cancel_failed", run=call.run, status=error.code().name)
+
+        task = asyncio.create_task(cancel(), name=f"cancel {call.call_id}")
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+    def _metadata(self, server: RegisteredServer) -> tuple[tuple[str, str], ...]:
+        """Raises Away for a secret that is not there."""
+        try:
+            secrets = tuple((name, self._secret(secret, server.project)) for name, secret in server.secret_headers)
+        except ValueError as error:
+            raise Away(f"The header of {server.name} cannot be sent: {error}") from None
+        return (*server.headers, *secrets)
+
+    async def _ready(self, server: RegisteredServer) -> grpc.aio.Channel:
+        """A channel with a connection. Raises Away, at once if it has just been away."""
+        until_s, why = self._away.get(server, (0.0, ""))
+        if time.monotonic() < until_s:
+            raise Away(why)
+        channel = self._channels.get(server)
+        if channel is not None and channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return channel
+        try:
+            ready = await open_server(server, self._allowed, self._tls, channel, CONNECT_S)
+        except Away as away:
+            self._away[server] = time.monotonic() + AWAY_S, str(away)
+            if self._channels.get(server) is channel and channel is not None:
+                # Its name may stand for another address by the next time.
+                del self._channels[server]
+                await channel.close()
+            raise
+        self._away.pop(server, None)
+        if ready is not channel:
+            await self._keep(server, ready)
+        return self._channels[server]
+
+    async def _keep(self, server: RegisteredServer, channel: grpc.aio.Channel) -> None:
+        if server in self._channels:
+            await channel.close()
+            return
+        if len(self._channels) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._channels))
+            await self._channels.pop(oldest).close()
+        self._channels[server] = channel
+
+    async def close(self) -> None:
+        tasks = [*self._asking.values(), *self._cancelling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def _event_of(message: pb.DispatchResponse) -> CallEvent | None:
+    match message.WhichOneof("event"):
+        case "progress":
+            return CallProgress(message.progress.text)
+        case "proposal":
+            return CallProposal(message.proposal.body, message.proposal.state)
+        case "result":
+            return result_from_pb(message.result)
+    return None
+
+
+def _words(error: grpc.aio.AioRpcError) -> str:
+    detail = " ".join((error.details() or "").replace("\0", "").split())
+    return detail[:DETAIL_CHARS_MAX] or error.code().name

@@ -1,0 +1,300 @@
+"""Tools of servers: the adapter between one of them and the pipeline, and the port by which it is called.
+
+A call of such a tool is an effect like any other: proposed unless the tool changes nothing, marked, carried out, and
+after a crash told of as its effect class says. One that `proposes` is asked first what it would do.
+Source: architecture 6; docs/adr/0081.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+from turnwright_values.types import Mode, State
+
+from turnwright_core.json_text import JsonObject
+from turnwright_core.streams import STOPPED
+from turnwright_executor.domain.command_record import Done, failed
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
+from turnwright_executor.domain.tool_result import ToolResult, done_of
+from turnwright_executor.domain.tool_spec import ServedTool
+from turnwright_executor.domain.toolset import ToolDescriptor
+from turnwright_executor.tools.contract import Context, OutcomeUnknownError, Proposed
+from turnwright_executor.tools.output import CommandOutput, OutputEndedError
+from turnwright_executor.tools.outside import OutsideTool, arguments_of
+from turnwright_grammar.reply import Command
+
+EFFECTS: Final = "It may have had effects: look before you do it again."
+
+ATTEMPTS_MAX: Final = 3
+"""How often a call is sent that may be repeated."""
+
+ROUNDS_MAX: Final = 20
+"""Proposals of one call: a server that asks for ever is not asked for ever."""
+
+STATE_BYTES_MAX: Final = 32 * 1024
+PROPOSAL_CHARS_MAX: Final = 64 * 1024
+PROGRESS_BYTES_MAX: Final = 16 * 1024 * 1024
+SHOWN_ARGUMENTS_CHARS_MAX: Final = 4000
+
+
+class RemoteCall(Struct, frozen=True):
+    """One attempt of a call."""
+
+    project: str
+    run: str
+    call_id: str
+    tool: str
+    """As its server names it."""
+    arguments: str
+    epoch: int
+    key: str
+    principal: str
+    tool_version: str = ""
+    state: bytes | None = None
+    """What the server has given with its proposal; None: there was none."""
+    comment: str = ""
+
+
+class CallProgress(Struct, frozen=True):
+    """Text that a running call appends to its output."""
+
+    text: str
+
+
+class CallProposal(Struct, frozen=True):
+    """A call that waits for a decision."""
+
+    body: str
+    state: bytes
+
+
+CallEvent = CallProgress | CallProposal | ToolResult
+
+
+class CallFailedError(Exception):
+    """A call that came to no result. `outcome` is `word:code`; the text tells the model what to do."""
+
+    def __init__(self, outcome: str, text: str, *, is_sent: bool, is_lost: bool = False) -> None:
+        """`is_sent`: the server may have begun it. `is_lost`: nobody knows whether it has ended."""
+        super().__init__(text)
+        self.outcome, self.is_sent, self.is_lost = outcome, is_sent, is_lost
+
+
+class ToolServers(Protocol):
+    """The servers of tools, as a loop's tools call them."""
+
+    def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
+        """What a call comes to; its last event is a proposal or a result. Iterating raises CallFailedError.
+
+        `server` is one of the call's project, or of the deployment. Closing the generator stops the call.
+        """
+
+
+class RemoteTool(OutsideTool):
+    """One tool of a server; implements Tool."""
+
+    is_checked = True
+
+    def __init__(self, spec: ServedTool, servers: ToolServers) -> None:
+        self.name = spec.name
+        self.effect_class = spec.effect_class
+        self.spec = spec
+        self.descriptor = ToolDescriptor(spec.name, "act" if spec.asks else "gather", spec.needs, "")
+        self.doc = text_of(spec)
+        self._servers = servers
+        self._schema = spec.shown_schema
+
+    @property
+    def schema(self) -> JsonObject:
+        return self._schema
+
+    @property
+    def schema_text(self) -> str:
+        return self.spec.schema
+
+    @property
+    def native_text(self) -> str:
+        return self.spec.description or self.spec.title or self.name
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        if not self.spec.proposes:
+            return Proposed(CallEffect(self._effect()), self._question(command), needs_decision=self.spec.asks)
+        try:
+            return await self._called(command, context, 0, None)
+        except OutcomeUnknownError as error:
+            # It has changed nothing.
+            return failed("unavailable:503", str(error))
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done | Proposed:
+        if not isinstance(effect, CallEffect):
+            return failed("invalid:400", f"{self.name} is carried out by its server.")
+        state, rounds = effect.data.get("state"), int(effect.data.get("round", 0))
+        number = rounds + 1 - self.spec.proposes
+        output = CommandOutput(context, self.name, numbers=(number,)) if number in (1, 2) else None
+        return await self._called(command, context, rounds, None if state is None else base64.b64decode(state), output)
+
+    def _effect(self, **more: object) -> JsonObject:
+        return {"server": self.spec.server, "tool": self.spec.server_name, **more}
+
+    def _question(self, command: Command) -> str:
+        """What whoever decides reads of a call."""
+        spec = self.spec
+        arguments = json.dumps(arguments_of(command, self._schema), ensure_ascii=False, indent=1)
+        if len(arguments) > SHOWN_ARGUMENTS_CHARS_MAX:
+            arguments = f"{arguments[:SHOWN_ARGUMENTS_CHARS_MAX]} ... ({len(arguments)} characters)"
+        warning = " It may destroy what was there." if spec.destructive else ""
+        return f"call {self.name}{f' ({spec.title})' if spec.title else ''} with {arguments}.{warning}"
+
+    async def _called(
+        self, command: Command, context: Context, rounds: int, state: bytes | None, output: CommandOutput | None = None
+    ) -> Done | Proposed:
+        call = RemoteCall(
+            context.project,
+            context.run,
+            context.record_path,
+            self.spec.server_name,
+            json.dumps(arguments_of(command, self._schema), ensure_ascii=False),
+            context.epoch,
+            context.key or _key(context),
+            context.principal,
+            self.spec.version,
+            state,
+            context.comment,
+        )
+        running = _Running(output)
+        try:
+            event = await running.to_end(self._attempts(call, context))
+        except OutputEndedError:
+            return Done(f"{self.name} was stopped: it may have had effects.", State.FAILED, STOPPED)
+        except CallFailedError as error:
+            if not error.is_sent:
+                context.not_started()
+            if error.is_lost and self.effect_class is EffectClass.OUTSIDE:
+                await running.close(State.FAILED)
+                raise OutcomeUnknownError(str(error)) from None
+            in_doubt = error.is_sent and self.effect_class is EffectClass.OUTSIDE and error.outcome[-3:] >= "500"
+            return running.done(failed(error.outcome, f"{error} {EFFECTS}" if in_doubt else str(error)))
+        if isinstance(event, CallProposal):
+            await running.close(State.RESOLVED)
+            return self._proposed(event, context, rounds)
+        return running.done(done_of(event, context.record_path))
+
+    async def _attempts(self, call: RemoteCall, context: Context) -> AsyncGenerator[CallEvent]:
+        """The events of a call, which is sent again with the same key if that is allowed and may help."""
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                async with aclosing(self._servers.dispatch(self.spec.server, call)) as events:
+                    async for event in events:
+                        yield event
+            except CallFailedError as error:
+                is_repeated = error.is_lost and self.effect_class is not EffectClass.OUTSIDE
+                if not is_repeated or attempt == ATTEMPTS_MAX or error.outcome.endswith("504"):
+                    raise
+            else:
+                return
+
+    def _proposed(self, proposal: CallProposal, context: Context, rounds: int) -> Done | Proposed:
+        if context.mode is Mode.ASK:
+            return failed("permission:403", "Ask mode is read-only, and the tool wants to change something.")
+        if rounds >= ROUNDS_MAX:
+            return failed("asked_again:500", f"{self.name} has asked {rounds} times and came to no result.")
+        if len(proposal.state) > STATE_BYTES_MAX:
+            return failed("too_large:413", f"The server of {self.name} wants {len(proposal.state)} bytes to be kept.")
+        state = base64.b64encode(proposal.state).decode()
+        body = proposal.body.replace("\0", "")[:PROPOSAL_CHARS_MAX] or f"call {self.name}"
+        return Proposed(CallEffect(self._effect(state=state, round=rounds + 1)), body)
+
+
+class _Running:
+    """A call in progress and its output, which begins with the first piece of progress. Mutable."""
+
+    def __init__(self, output: CommandOutput | None) -> None:
+        self._output = output
+        self._is_open = False
+        self._bytes = 0
+
+    async def to_end(self, events: AsyncGenerator[CallEvent]) -> CallProposal | ToolResult:
+        """The last event. Raises CallFailedError; OutputEndedError if somebody ends the output."""
+        working = asyncio.ensure_future(self._last(events))
+        tasks: list[asyncio.Future[object]] = [working]  # type: ignore[list-item]
+        if self._output:
+            tasks.append(asyncio.ensure_future(self._output.context.ended(self._output.paths)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise OutputEndedError
+            return working.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _last(self, events: AsyncGenerator[CallEvent]) -> CallProposal | ToolResult:
+        async with aclosing(events):
+            async for event in events:
+                if not isinstance(event, CallProgress):
+                    return event
+                await self._grow(event.text.replace("\0", ""))
+        raise CallFailedError("protocol:502", "The server ended the call without a result.", is_sent=True, is_lost=True)
+
+    async def _grow(self, text: str) -> None:
+        if not self._output or not text or self._bytes >= PROGRESS_BYTES_MAX:
+            return
+        if not self._is_open:
+            await self._output.open()
+            self._is_open = True
+        text = text[: PROGRESS_BYTES_MAX - self._bytes]
+        self._bytes += len(text.encode())
+        await self._output.append(self._output.numbers[0], text)
+
+    async def close(self, state: State) -> None:
+        if self._output and self._is_open:
+            outcome = "" if state is State.RESOLVED else STOPPED
+            await self._output.context.entries.write(self._output.closed(state, outcome))
+
+    def done(self, done: Done) -> Done:
+        """The result with the end of the output."""
+        if not self._output or not self._is_open:
+            return done
+        closed = self._output.closed(done.state, done.outcome)
+        body = f"{done.body}\n\nOutput: {self._output.summary()}".lstrip()
+        return replace(done, body=body, writes=(*closed, *done.writes))
+
+
+def _key(context: Context) -> str:
+    """The key of a call that has none of its own: it follows from its record."""
+    return hashlib.sha256(f"{context.project}\0{context.run}\0{context.record_path}".encode()).hexdigest()[:32]
+
+
+def text_of(spec: ServedTool) -> str:
+    """What a model that writes tags reads about a tool."""
+    schema = spec.shown_schema
+    given = schema.get("properties")
+    properties = given if isinstance(given, dict) else {}
+    required = schema.get("required")
+    needed = [name for name in properties if isinstance(required, list) and name in required]
+    shown = "".join(f' {name}="..."' for name in needed)
+    first, _, rest = (spec.description or spec.title or spec.server_name).strip().partition("\n")
+    lines = [f"## <{spec.name}{shown}/> - {first}", *([rest.strip()] if rest.strip() else [])]
+    for name, about in properties.items():
+        lines.append(f"* `{name}`{_of_argument(about if isinstance(about, dict) else {}, is_needed=name in needed)}")
+    return "\n".join(lines)
+
+
+def _of_argument(about: JsonObject, *, is_needed: bool) -> str:
+    types = about.get("type", "")
+    kind = " or ".join(map(str, types)) if isinstance(types, list) else str(types)
+    words = about.get("enum")
+    if isinstance(words, list):
+        kind = ", ".join(json.dumps(word, ensure_ascii=False) for word in words[:32])
+    marks = ", ".join(filter(None, [kind, "required" if is_needed else ""]))
+    text = " ".join(str(about.get("description", "")).split())
+    return f"{f' ({marks})' if marks else ''}{f': {text}' if text else ''}"

@@ -1,0 +1,55 @@
+"""Tools and results of servers, from their messages."""
+
+from __future__ import annotations
+
+from turnwright.tool.v1 import result_pb2, tool_service_pb2
+from turnwright.types.v1 import command_record_pb2
+
+from turnwright_executor.domain.effects import EffectClass
+from turnwright_executor.domain.tool_result import (
+    EntryPart,
+    ImagePart,
+    ResultPart,
+    StructuredPart,
+    TextPart,
+    ToolResult,
+)
+from turnwright_executor.domain.tool_spec import DescribedTool
+
+_CLASSES = {
+    command_record_pb2.EFFECT_CLASS_PURE: EffectClass.PURE,
+    command_record_pb2.EFFECT_CLASS_IDEMPOTENT: EffectClass.IDEMPOTENT,
+}
+
+
+def described_from_pb(tool: tool_service_pb2.Tool) -> DescribedTool:
+    hints = tool.annotations
+    return DescribedTool(
+        tool.name,
+        tool.description.replace("\0", ""),
+        tool.schema,
+        _CLASSES.get(tool.effect_class, EffectClass.OUTSIDE),
+        " ".join(hints.title.split()),
+        hints.read_only,
+        hints.destructive,
+        hints.open_world if hints.HasField("open_world") else True,
+        tool.version,
+        tool.proposes,
+    )
+
+
+def result_from_pb(result: result_pb2.ToolResult) -> ToolResult:
+    return ToolResult(tuple(filter(None, map(_part, result.parts))), result.status)
+
+
+def _part(part: result_pb2.ToolPart) -> ResultPart | None:
+    match part.WhichOneof("kind"):
+        case "text":
+            return TextPart(part.text)
+        case "structured":
+            return StructuredPart(part.structured)
+        case "image":
+            return ImagePart(part.image.mime_type, part.image.data)
+        case "entry":
+            return EntryPart(part.entry.name, part.entry.body, part.entry.summary)
+    return None

@@ -1,0 +1,117 @@
+"""Tools of servers: offered by name, checked before they are recorded, proposed, carried out, and told of."""
+
+from __future__ import annotations
+
+import pytest
+from turnwright.executor.v1 import tools_pb2
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.proposing import DONE, GO_ON
+from contract.executor.tool_servers import Issues, served, stack
+
+pytestmark = pytest.mark.asyncio
+
+CREATE = "log://turn_1/result/issues.create_issue/1"
+LOOK = "log://turn_1/result/issues.look/1"
+
+
+@pytest.fixture
+def server():
+    return Issues()
+
+
+async def test_a_call_is_proposed_carried_out_and_read(tmp_path, monkeypatch, server):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        services.script(f'<issues.create_issue title="It leaks" count="2"/>{GO_ON}', DONE)
+        queued = await services.act(yolo=False)
+        assert (await services.until(queued, 202)).status == 202
+        assert server.calls == []
+        [proposal] = services.view().proposals.values()
+        assert "It may destroy what was there." in proposal.body
+        assert '"count": 2' in proposal.body
+        await services.client.resolve(services.project, "r", proposal.path, accept=True, comment="Go.")
+        assert (await services.until(queued)).status == 200
+        [call] = server.calls
+        assert call.arguments == {"title": "It leaks", "count": 2}
+        assert (call.request.project, call.request.run) == (services.project, "r")
+        assert (call.request.call_id, call.request.comment) == (CREATE, "Go.")
+        assert call.request.epoch > 0
+        assert len(call.request.idempotency_key) >= 16
+        record = await services.entry(CREATE)
+        assert (record.body, record.status) == ("opened It leaks", 200)
+
+
+async def test_a_pure_tool_is_not_asked_about_and_its_progress_is_output(tmp_path, monkeypatch, server):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        services.script(f'<issues.look title="It leaks"/>{GO_ON}', DONE)
+        assert (await services.until(await services.act(yolo=False))).status == 200
+        record = await services.entry(LOOK)
+        assert record.body.startswith('saw {"title": "It leaks"}')
+        output = await services.entry("result://turn_1/issues.look/1_1")
+        assert (output.body, output.status) == ("looking\nfound\n", 200)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ('<issues.create_issue count="2"/>', "'title' is a required property"),
+        ('<issues.create_issue title="x" count="two"/>', "$.count of the arguments: 'two' is not of type 'integer'"),
+        ('<issues.create_issue title="x" more="y"/>', "'more' was unexpected"),
+    ],
+)
+async def test_arguments_that_do_not_match_are_recorded_as_failed_and_never_sent(
+    tmp_path, monkeypatch, server, written, told
+):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        services.script(f"{written}{GO_ON}", DONE)
+        await services.until(await services.act())
+        record = await services.entry(CREATE)
+        assert record.outcome == "invalid:400"
+        assert told in record.body
+        assert server.calls == []
+
+
+async def test_native_calls_have_names_that_vendors_take(tmp_path, monkeypatch, server):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        services.script('=== call name=issues__create_issue ===\n{"title": "a", "count": 3}', DONE)
+        run = settings_pb2.RunSettings(calls=settings_pb2.CALL_STYLE_NATIVE)
+        wanted = settings_pb2.LoopSettings(model="m", yolo=True)
+        task = {"run": "r", "settings": wanted, "run_settings": run}
+        await services.until(await services.client.act(services.project, "Do it.", **task))
+        [call] = server.calls
+        assert call.arguments == {"title": "a", "count": 3}
+        assert (await services.entry(CREATE)).body == "opened a"
+
+
+async def test_the_list_tells_where_tools_come_from_and_what_they_cost(tmp_path, monkeypatch, server):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        answer = await services.client.list_tools(services.project, check=True)
+        tools = {tool.name: tool for tool in answer.tools}
+        assert tools["get"].source == tools_pb2.TOOL_SOURCE_BUILT_IN
+        made = tools["issues.create_issue"]
+        assert (made.source, made.origin, made.server_name) == (tools_pb2.TOOL_SOURCE_SERVER, "issues", "Create-Issue")
+        assert made.asks
+        assert not tools["issues.look"].asks
+        assert made.tokens > 10
+        [state] = answer.servers
+        assert (state.name, state.shared, state.reachable, state.tools) == ("issues", True, True, 2)
+
+
+async def test_a_loop_keeps_the_tools_that_it_began_with(tmp_path, monkeypatch, server):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        services.script(f'<issues.create_issue title="a"/>{GO_ON}', f'<issues.create_issue title="b"/>{GO_ON}', DONE)
+        queued = await services.act(yolo=False)
+        await services.until(queued, 202)
+
+        @server.tool("Create-Issue", "Opens another issue.", schema={"type": "object", "required": ["other"]})
+        async def other(call):
+            server.calls.append(call)
+            return "another"
+
+        await services.client.list_tools(services.project, check=True)
+        await services.restart("executor")
+        [proposal] = services.view().proposals.values()
+        await services.client.configure_run(services.project, "r", settings_pb2.RunSettingsPatch(yolo=True))
+        await services.client.resolve(services.project, "r", proposal.path, accept=True)
+        assert (await services.until(queued)).status == 200
+        assert [call.arguments for call in server.calls] == [{"title": "a"}, {"title": "b"}]
