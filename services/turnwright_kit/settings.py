@@ -145,7 +145,8 @@ class HttpBounds(Struct, frozen=True):
     """What a port for HTTP lets clients hold."""
 
     connections_max: int = 1000
-    """Connections at a time. For one more, that is closed which waits longest for a request, or itself if none does."""
+    """Connections at a time. For one more, that is closed which waits longest for a request or has longest answered a
+    stranger; itself if callers have all."""
     head_s: float = 10.0
     """Seconds in which the head of a request must come, and the first byte of a connection."""
     body_s: float = 30.0

@@ -55,6 +55,8 @@ class HttpCall(Struct):
     peer: str
     length: int
     """Bytes of its body, as its headers say; 0: they do not."""
+    admitted: Callable[[], None]
+    """Called once its caller was let in."""
     context: Any = None
     handler: Any = None
     count: Callable[[int], None] | None = None
@@ -183,6 +185,7 @@ class Admission:
                 await call.context.outcome(call.handler.stream_stream(None, call.context))
             except grpc.aio.AioRpcError as error:
                 raise _failure(error) from None
+        call.admitted()
         if call.length > MESSAGE_BYTES_MAX:
             raise refusal(_too_large(str(call.length)))
         if (caller := current_caller()).is_counted:

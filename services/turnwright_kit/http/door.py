@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -43,6 +44,9 @@ ALLOWED: Final = (
 
 SHOWN: Final = "connect-content-encoding, grpc-message, grpc-status, grpc-status-details-bin"
 """Response headers that such pages may read."""
+
+ADMITTED: Final = "turnwright.admitted"
+"""Set in the state of a request whose caller was let in."""
 
 PREFLIGHT_S: Final = 7200
 """Seconds for which a browser remembers what such a page may send."""
@@ -122,7 +126,7 @@ class Door(ConnectASGIApplication[GuardedServer]):
     async def _route(self, scope: Scope, exchange: Exchange) -> None:
         path, verb = scope["path"], scope["method"]
         if path == DOCUMENT and verb in ("GET", "HEAD"):
-            return await exchange.answer(200, (files("turnwright") / "openapi.json").read_bytes())
+            return await exchange.answer(200, document())
         if verb in ("GET", "HEAD") and (file := self._files().get(path)):
             is_packed = b"gzip" in exchange.headers.get(b"accept-encoding", b"")
             encoded = [(b"content-encoding", b"gzip")] if is_packed else []
@@ -151,7 +155,9 @@ class Door(ConnectASGIApplication[GuardedServer]):
     async def _called(self, scope: Scope, exchange: Exchange, method: MethodInfo[Any, Any], *, as_events: bool) -> None:
         exchange.is_upload = method.stream_type is StreamType.CLIENT_STREAM
         metadata = tuple((name.decode(), value.decode()) for name, value in scope["headers"])
-        call = HttpCall(scope["path"], metadata, _peer(scope), exchange.length)
+        call = HttpCall(
+            scope["path"], metadata, _peer(scope), exchange.length, partial(scope["state"].__setitem__, ADMITTED, True)
+        )
         current_call.set(call)
         exchange.take_in = call.take_in
         receive: Receive = events.received(scope, exchange, method) if as_events else exchange.receive
@@ -167,6 +173,12 @@ class Door(ConnectASGIApplication[GuardedServer]):
             raise
         finally:
             call.let_go()
+
+
+@cache
+def document() -> bytes:
+    """One for all: readers who are slow hold what they are sent."""
+    return (files("turnwright") / "openapi.json").read_bytes()
 
 
 def _peer(scope: Scope) -> str:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from turnwright_kit.certificates import Certificates, Tls
-from turnwright_kit.http.door import Door
+from turnwright_kit.http.door import ADMITTED, Door
 from turnwright_kit.settings import HttpBounds
 from turnwright_kit.transport import check_plaintext
 
@@ -72,13 +72,17 @@ class _Connection(H11Protocol):
         super().on_response_complete()
 
     def _least_needed(self) -> _Connection:
-        """The one that waits longest for a request; if there is a request at each, this one.
+        """The one that waits longest for a request, or has longest been answering a stranger; else this one.
 
-        Else a stranger who asks for nothing could keep everybody out.
+        Else strangers who ask for nothing, or do not read what everybody may, could keep everybody out.
         """
         ours: Iterable[Any] = self.connections
-        waiting: list[_Connection] = [one for one in ours if one.is_between() and not one.transport.is_closing()]
-        return min(waiting, key=lambda one: one.since_s)
+        open_to_all: list[_Connection] = [one for one in ours if not (one.is_called() or one.transport.is_closing())]
+        return min(open_to_all, key=lambda one: one.since_s)
+
+    def is_called(self) -> bool:
+        """Whether a call is under way whose caller was let in."""
+        return not self.is_between() and self.scope["state"].get(ADMITTED, False)
 
     def is_between(self) -> bool:
         """Whether no request is being answered."""

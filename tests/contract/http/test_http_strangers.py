@@ -272,6 +272,31 @@ async def test_who_asks_for_nothing_makes_room_for_who_does(tmp_path, begun):
             one.close()
 
 
+async def test_strangers_who_do_not_read_what_everybody_may_keep_no_caller_out(tmp_path):
+    asked = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    async with pages(tmp_path, HttpBounds(connections_max=3, stalled_s=10 * WAIT_S)) as (served, port):
+        served.size = 10
+        body = request_to(WATCH)
+        framed = struct.pack(">BI", 0, len(body)) + body
+        watching = await never_reading(port, WATCH, framed, "content-type: application/connect+proto")
+        assert (await asyncio.wait_for(watching[0].readline(), WAIT_S)).startswith(b"HTTP/1.1 200 ")
+        strangers = []
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            # So many that they fit into no buffer: the connection never gets to wait for a request.
+            writer.write(asked * 40)
+            assert (await asyncio.wait_for(reader.readline(), WAIT_S)).startswith(b"HTTP/1.1 200 ")
+            strangers.append(writer)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=WAIT_S) as http:
+            headers = {"content-type": "application/proto"} | bearer(token_for("bob", audience="store"))
+            assert (await http.post(LIST, content=request_to(LIST), headers=headers)).is_success
+        # A caller's stream is no stranger's, however long it has been there.
+        assert await asyncio.wait_for(watching[0].read(1), WAIT_S)
+        assert served.server._calls._tasks
+        for writer in (*strangers, watching[1]):
+            writer.transport.abort()
+
+
 async def test_a_client_that_takes_nothing_loses_its_connection(tmp_path):
     async with pages(tmp_path, HttpBounds(stalled_s=0.5)) as (served, port):
         body = request_to(WATCH)
