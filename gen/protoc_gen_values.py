@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 VALUES = {
     "types": """
-        Cursor Usage Budget Spend ResponseFormat ToolDescription LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
+        Cursor Usage Budget Spend ResponseFormat ToolDescription LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin RunPlace Run
         TurnRequest LoopTally RunPath TurnResult Turn Capabilities ReportedWindow Price Model
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
         Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule Grant Token
@@ -53,7 +53,7 @@ ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
         Visibility State Tier MessageKind QueuedCommandKind FileConstraintKind PlanKind PlanPriority PlanStatus StreamEnd
-        DecisionKind Permission ViewFilter RuleVerdict RuleLevel GrantRole Right
+        DecisionKind Permission ViewFilter RuleVerdict RuleLevel GrantRole Right Place
     """.split(),
     "store": """
         Durability

@@ -68,6 +68,11 @@ _TASK: Final = (
         shell_complete=offering("completing:runs"),
     ),
     Option(["--private"], is_flag=True, help="A new run is there for you and the project's owners alone."),
+    Option(
+        ["--place"],
+        type=click.Choice(["shared", "worktree", "clone"]),
+        help="Where a new run works: with others, or in a work tree or clone of the project's git repository [shared]",
+    ),
     Option(["--fork"], is_flag=True, help="Give the task to a fork of the run that --run names."),
     _YOLO,
     CALLS,

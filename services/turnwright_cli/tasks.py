@@ -100,6 +100,7 @@ async def act(
     project_instructions: bool | None,
     summaries: bool | None,
     private: bool = False,
+    place: str | None = None,
     asks: bool = False,
     **limits: object,
 ) -> int:
@@ -130,7 +131,9 @@ async def act(
         read_prompt(prompt),
         settings=settings,
         run_settings=settings_pb2.RunSettings(
-            calls=call_style(calls) or settings_pb2.CALL_STYLE_UNSPECIFIED, private=private
+            calls=call_style(calls) or settings_pb2.CALL_STYLE_UNSPECIFIED,
+            private=private,
+            place=settings_pb2.Place.Value(f"PLACE_{(place or 'unspecified').upper()}"),
         ),
         default_model=call.defaults.model or "",
         asks=asks,

@@ -80,6 +80,12 @@ class ExecutorSettings(PeerSettings):
         "",
     )
 
+    places: str = setting(
+        "Directory for the work trees and clones of runs that do not share that of their project. Executors that share "
+        "projects need the same one, and it is of one store alone. Empty: `places` in the home.",
+        "",
+    )
+
     hooks: str = setting(
         "Hook plugins: entry points of `turnwright.hooks`, or `module:function`, separated by commas. "
         "Empty: all that are installed. `none`: none.",

@@ -12,7 +12,7 @@ from typing import Final
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
-from turnwright_values.types import Tier
+from turnwright_values.types import Run, Tier
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.owner_calls import OWNER_CALLS
@@ -57,6 +57,7 @@ from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.shell.placement import Placements, locate
+from turnwright_executor.shell.run_places import SWEEP_S
 from turnwright_executor.tools.catalogue import ToolCatalogue
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
@@ -180,7 +181,7 @@ class _Wired:
         plugins.opened(lambda at: WriteBuffer(self._ledger, RunAddress(at.project, at.run), None, at.turn, at.loop))
         self._hubs = Hubs(self._owner, self._ledger, settings)
         leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        places = Placements(self._ledger, settings, sandbox, leases.ends_s)
+        self._places = places = Placements(self._ledger, settings, sandbox, leases.ends_s)
         self._deliveries = Deliveries(self._store, self._ledger.deliveries_due, web.post)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
@@ -241,8 +242,8 @@ class _Wired:
         roots = ClientRoots(settings.client_roots, settings.home)
         self._watches = OpenWatches(settings.event_heartbeat_s)
 
-        async def tool_host(project: str) -> Placement:
-            return await places.tool_host(project, await projects.root(project))
+        async def tool_host(run: Run) -> Placement:
+            return await places.tool_host(run, await projects.get(run.project))
 
         limit = settings.tool_calls_max
         tools = {**services.tools, Undo.name: services.tools.get(Undo.name) or Undo()}
@@ -297,6 +298,16 @@ class _Wired:
         _log.info("address_advertised", address=advertised, listening=address)
         self._scheduler.start(seek=self._settings.recover)
         self._deliveries.start()
+        self._following.append(asyncio.create_task(self._sweep_places(), name="sweep places"))
+
+    async def _sweep_places(self) -> None:
+        """Remove the directories of runs that are no more, as long as this executor serves."""
+        while True:
+            try:
+                await self._places.own.sweep(self._ledger.find_places)
+            except (TurnwrightError, OSError) as error:
+                _log.warning("places_not_swept", problem=str(error))
+            await asyncio.sleep(SWEEP_S)
 
     def _leave(self) -> None:
         self._scheduler.leave()

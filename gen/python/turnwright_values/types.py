@@ -71,6 +71,23 @@ class Assembly(IntEnum):
     413."""
 
 
+class Place(IntEnum):
+    """Where a run works: which directory its tools see as the project."""
+
+    UNSPECIFIED = 0
+    """Not specified: same as SHARED."""
+    SHARED = 1
+    """The project's directory, which all such runs share."""
+    WORKTREE = 2
+    """A work tree of its own, as of the commit at the project's HEAD when its first loop begins, without what was not
+    committed; its history is that of the project's repository, which it reads and does not write. What it has changed
+    is committed to the branch RunPlace.branch of the project's repository at the end of each loop. A project that is
+    no git repository with a commit fails the loop with 500, reason WORKSPACE_UNAVAILABLE."""
+    CLONE = 3
+    """As WORKTREE, with a repository of its own in which it may commit; its commits are those of the branch. Costs a
+    copy of the history."""
+
+
 class RuleVerdict(IntEnum):
     """What an approval rule says about an effect."""
 
@@ -614,6 +631,8 @@ class RunSettings(Struct, frozen=True):
     is in no list, watch, inbox or search, and calls that name it fail with NOT_FOUND, reason RUN_NOT_FOUND; only its
     alias is taken. It cannot be changed, and forks have it too. The files of the project are everybody's. Default
     false."""
+    place: Place = Place.UNSPECIFIED
+    """Where it works. Cannot be changed, and forks have it too. Unspecified: SHARED."""
 
 
 class RunSettingsPatch(Struct, frozen=True):
@@ -690,6 +709,19 @@ class ForkOrigin(Struct, frozen=True):
     """The parent's turn at whose end the fork began; the latest ended turn if it was forked from the head."""
 
 
+class RunPlace(Struct, frozen=True):
+    """The directory of a run that does not share that of its project. Only executors with the same TURNWRIGHT_PLACES
+    have it; it is removed within an hour after the run, and its branch stays."""
+
+    name: str = ""
+    """Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits."""
+    parent: str = ""
+    """Name of the place whose files it begins with, as they are then. Empty, or if that is gone: the commit at the
+    project's HEAD."""
+    branch: str = ""
+    """The branch of the project's repository that has what the run has changed, from the end of its first loop on."""
+
+
 class Run(Struct, frozen=True):
     """A series of loops with shared settings and state, addressed by (project, run). Other agents call it a
     session."""
@@ -730,6 +762,8 @@ class Run(Struct, frozen=True):
     (RunSettings.title), or else what the model of the executor's TURNWRIGHT_TITLE_MODEL called it, or else the
     beginning of its first prompt. Set in answers of RunService and by SubmitCommand; empty elsewhere, and before the
     first task."""
+    place: RunPlace | None = None
+    """The directory of its own. Absent: it works in that of the project (`RunSettings.place`)."""
 
 
 class TurnRequest(Struct, frozen=True):

@@ -117,7 +117,7 @@ class ToolCalls:
         self,
         ledger: Ledger,
         tools: Mapping[str, Tool],
-        tool_host: Callable[[str], Awaitable[Placement]],
+        tool_host: Callable[[Run], Awaitable[Placement]],
         hooks: Hooks,
         hubs: Hubs,
         calls_max: int,
@@ -126,7 +126,7 @@ class ToolCalls:
     ) -> None:
         """`owner` is new at each start of the executor.
 
-        `tool_host` finds the placement of a project's commands; it raises WORKSPACE_UNAVAILABLE. At most `calls_max`
+        `tool_host` finds the placement of a run's commands; it raises WORKSPACE_UNAVAILABLE. At most `calls_max`
         commands run at a time.
         """
         self._ledger = ledger
@@ -203,9 +203,10 @@ class ToolCalls:
             return await self._carried_out(call, folder, hub)
 
     async def _carried_out(self, call: ClientCommand, folder: str, hub: RunHub) -> Entry:
-        host = await self._tool_host(call.address.project)
+        host: Placement | None = None
         while True:
             run, rules = await self._ledger.get_run_and_rules(call.address)
+            host = host or await self._tool_host(run)
             loop = _loop_of(run)
             events = HookEvents(self._hooks, call.address, loop)
             record, revision = await self._taken(call, folder, events, run.turn)

@@ -27,9 +27,13 @@ class Projects:
             return None
         return await self._find(GetProjectRequest(workspace_id=workspace))
 
+    async def get(self, name: str) -> project_pb2.Project:
+        """A project by its name. Raises PROJECT_NOT_FOUND."""
+        return (await self._peer.call(self._stub.GetProject, GetProjectRequest(project=name))).project
+
     async def root(self, name: str) -> str:
         """The directory of a project. Raises PROJECT_NOT_FOUND."""
-        return (await self._peer.call(self._stub.GetProject, GetProjectRequest(project=name))).project.root
+        return (await self.get(name)).root
 
     async def _find(self, request: GetProjectRequest) -> project_pb2.Project | None:
         try:

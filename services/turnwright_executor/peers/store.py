@@ -183,6 +183,10 @@ class StoreLedger(StorePlans):
         answer = await self._call(self.stub.GetLease, request)
         return lease_from_pb(answer)
 
+    async def find_places(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of the names that are places of runs."""
+        return (await self._call(self.stub.FindPlaces, lease_pb2.FindPlacesRequest(names=names))).names
+
     async def release(self, address: RunAddress, epoch: int) -> None:
         request = lease_pb2.ReleaseRunRequest(project=address.project, run=address.run, epoch=epoch)
         await self._call(self.stub.ReleaseRun, request)

@@ -13,8 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright.types.v1 import project_pb2
 from turnwright_values.store import ClaimRunResponse
-from turnwright_values.types import FileConstraint, Loop
+from turnwright_values.types import FileConstraint, Loop, Run
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, fault
@@ -28,6 +29,7 @@ from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.files.workspace_marker import find_workspace
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
+from turnwright_executor.shell.run_places import MadePlace, RunPlaces
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync
@@ -37,6 +39,9 @@ from turnwright_kit.sandbox.sandbox import Sandbox
 
 SYNCS_MAX: Final = 64
 """Runs whose file state is cached in memory; that of others is read again."""
+
+PLACES_FOLDER: Final = "places"
+"""In the home: the directories of runs that have their own, unless TURNWRIGHT_PLACES names another folder."""
 
 CACHES_FOLDER: Final = "caches"
 """In the home: what commands of others than its owner keep, for each directory of a project."""
@@ -50,6 +55,8 @@ class _Known(Struct, frozen=True):
     constraints: Constraints
     scanner: DiskScanner
     sync: FileSync
+    is_shared: bool
+    """Whether it works in the project's directory, whose files are everybody's."""
 
 
 class Placements:
@@ -71,41 +78,63 @@ class Placements:
         self._sandbox = sandbox
         self._settings = settings
         self._home = os.path.realpath(settings.home)
+        folder = (
+            os.path.realpath(os.path.expanduser(settings.places))
+            if settings.places
+            else f"{self._home}/{PLACES_FOLDER}"
+        )
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
         self._environment = allowed_environment(os.environ)
+        self.own = RunPlaces(folder, sandbox, self._environment)
+        """Those of runs that do not share the directory of their project."""
 
     async def find(self, address: RunAddress, claim: ClaimRunResponse, loop: Loop) -> Placement:
-        """The placement of a loop. Raises OSError if the project's directory does not exist."""
-        place = address.project, claim.project_root
+        """The placement of a loop. Raises WORKSPACE_UNAVAILABLE; OSError if the project's directory does not exist."""
+        place = await self._made(claim.run, claim.project_root, claim.workspace_id)
         known = None if claim.file_constraints_left_out else claim.file_constraints
-        constraints, workspace, shell = await self._tool_host(*place, known)
+        constraints, workspace, shell = await self._tool_host(address.project, place, known)
         return Placement(
             workspace=workspace,
             shell=replace(shell, ends_s=partial(self._ends_s, address)),
-            files=None if loop.settings.no_repo else await self._sync(address, claim, constraints),
+            root=place.root,
+            files=None if loop.settings.no_repo else await self._sync(address, claim, place.root, constraints),
+            save=partial(self._save, claim, loop) if claim.run.place else None,
         )
 
-    async def tool_host(self, project: str, root: str) -> Placement:
-        """The placement for clients' commands. Raises WORKSPACE_UNAVAILABLE."""
-        _, workspace, shell = await self._on_this_host(project, root)
-        return Placement(workspace, shell)
+    async def tool_host(self, run: Run, project: project_pb2.Project) -> Placement:
+        """The placement for clients' commands in a run. Raises WORKSPACE_UNAVAILABLE."""
+        place = await self._made(run, project.root, project.workspace_id)
+        _, workspace, shell = await self._on_this_host(run.project, place)
+        return Placement(workspace, shell, place.root)
+
+    async def _made(self, run: Run, root: str, workspace: str) -> MadePlace:
+        return await self.own.place(workspace, root, run) if run.place else MadePlace(root)
+
+    async def _save(self, claim: ClaimRunResponse, loop: Loop) -> None:
+        """A loop ends whether its work could be copied or not: it stays in its place, and goes with the next one's."""
+        problem = await self.own.save(claim.workspace_id, claim.project_root, claim.run, loop)
+        if problem:
+            _log.warning(
+                "place_not_saved", run=claim.run.run, branch=claim.run.place and claim.run.place.branch, problem=problem
+            )
 
     async def current_files(self, project: str, root: str) -> tuple[DiskWorkspace, FileSync]:
         """The files of a project for a run that has none yet; nothing is kept. Raises WORKSPACE_UNAVAILABLE."""
-        constraints, workspace, _ = await self._on_this_host(project, root)
+        constraints, workspace, _ = await self._on_this_host(project, MadePlace(root))
         return workspace, FileSync(self._scanner(root, constraints), {}, self._settings.token_divisor)
 
-    async def _on_this_host(self, project: str, root: str) -> tuple[Constraints, DiskWorkspace, LocalShell]:
+    async def _on_this_host(self, project: str, place: MadePlace) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         try:
-            return await self._tool_host(project, root)
+            return await self._tool_host(project, place)
         except FileNotFoundError:
-            message = f"{root}, the directory of {project}, is not on this executor's host."
-            raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
+            message = f"{place.root}, the directory of {project}, is not on this executor's host."
+            raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=place.root) from None
 
     async def _tool_host(
-        self, project: str, root: str, known: Sequence[FileConstraint] | None = None
+        self, project: str, place: MadePlace, known: Sequence[FileConstraint] | None = None
     ) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         """`known` are the file constraints, if they need not be read."""
+        root = place.root
         # A folder of this machine is looked up at once: a thread costs more.
         if not (_is_place(root) if MOUNTS.is_local_tree(root) else await on_files(lambda _: _is_place(root))):
             raise FileNotFoundError(2, "there is no such directory", root)
@@ -120,7 +149,10 @@ class Placements:
         workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, self._home)
         files = self._scanner(root, constraints)
         caches = f"{self._home}/{CACHES_FOLDER}/{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
-        shell = LocalShell(root, limits, self._environment, sandbox=self._sandbox, caches=caches, files=files)
+        sandbox = (
+            replace(self._sandbox, inside=(*self._sandbox.inside, *place.readable)) if place.readable else self._sandbox
+        )
+        shell = LocalShell(root, limits, self._environment, sandbox=sandbox, caches=caches, files=files)
         return constraints, workspace, shell
 
     def _scanner(self, root: str, constraints: Constraints, watch: FolderWatch | None = None) -> DiskScanner:
@@ -134,23 +166,25 @@ class Placements:
             watch=watch,
         )
 
-    async def _sync(self, address: RunAddress, claim: ClaimRunResponse, constraints: Constraints) -> FileSync:
+    async def _sync(
+        self, address: RunAddress, claim: ClaimRunResponse, root: str, constraints: Constraints
+    ) -> FileSync:
         found = self._syncs.pop(address, None)
         if found is None or found.sync.is_spoiled or found.constraints != constraints:
-            found = await self._read(address, claim, constraints)
+            found = await self._read(address, claim, root, constraints)
         self._syncs[address] = found
         while len(self._syncs) > SYNCS_MAX:
             self._syncs.popitem(last=False)
         return found.sync
 
-    async def _read(self, address: RunAddress, claim: ClaimRunResponse, constraints: Constraints) -> _Known:
+    async def _read(self, address: RunAddress, claim: ClaimRunResponse, root: str, constraints: Constraints) -> _Known:
         """The file state of a run; a new one starts with that of another run of its project."""
-        root = claim.project_root
+        is_shared = claim.run.place is None
         like_run = self._like(address.project, constraints)
         known = claim.files
         if known is None:
             known = await self._ledger.adopt_files(address, claim.epoch, like_run.run if like_run else "")
-        like = self._syncs.get(like_run) if like_run else None
+        like = self._syncs.get(like_run) if like_run and is_shared else None
         if like and not like.sync.is_spoiled:
             scanner = copy.copy(like.scanner)
             scanner.detach()
@@ -158,7 +192,7 @@ class Placements:
             known = {path: "" if digest == EMPTY_HASH else digest for path, digest in known.items()}
         else:
             scanner = self._scanner(root, constraints, FolderWatch(root))
-        return _Known(constraints, scanner, FileSync(scanner, known, self._settings.token_divisor))
+        return _Known(constraints, scanner, FileSync(scanner, known, self._settings.token_divisor), is_shared)
 
     def like_run(self, project: str) -> str:
         """The run whose files one adopts that is created in a project without constraints; empty: none."""
@@ -169,12 +203,13 @@ class Placements:
         """The run to adopt files from: the one that worked here last.
 
         If the project includes files with `add`, each run has them in view from the start: then they are written one by
-        one.
+        one. Never from one with a place of its own: its files may be for few.
         """
         if constraints.paths_taken_in or constraints.patterns_taken_in:
             return None
         for address, known in reversed(self._syncs.items()):
-            if address.project == project and known.constraints == constraints and not known.sync.is_spoiled:
+            is_like = known.is_shared and known.constraints == constraints and not known.sync.is_spoiled
+            if address.project == project and is_like:
                 return address
         return None
 

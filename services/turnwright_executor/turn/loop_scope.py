@@ -130,7 +130,11 @@ class Placement(Struct, frozen=True):
 
     workspace: Workspace
     shell: Shell
+    root: str
+    """The directory: the project's, or that of a place of the run's own."""
     files: FileSync | None = None
+    save: Callable[[], Awaitable[None]] | None = None
+    """Copies what the run has changed in its own place to the project, before the loop ends; None: it has none."""
 
 
 class LeaseHandle(Struct, frozen=True):

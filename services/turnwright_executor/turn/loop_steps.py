@@ -192,6 +192,7 @@ class LoopSteps:
         self._opener: TurnOpener
         self._timer: asyncio.TimerHandle | None = None
         self._is_fresh = True
+        self._is_placed = False
         """Whether the claim still says where the loop stands."""
         self.interrupt: Callable[[Ending], None] = lambda _: None
         """Ends the loop while a step of it is under way: the driver's."""
@@ -269,6 +270,7 @@ class LoopSteps:
         services = scope.services
         check_names(loop.settings.client_tools, services.tools)
         scope.placement = place = await self._place()
+        self._is_placed = True
         request = turn_request(given, scope.model, scope.tools, loop.settings, temperature, begun)
         request = replace(request, tools_version=services.snapshot.version)
         first = None
@@ -336,6 +338,8 @@ class LoopSteps:
             verdict = await self._verdict(state, exhausted)
             result = self._result(state, verdict, is_summary=bool(summary))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
+            if loop_end and scope.placement.save:
+                await scope.placement.save()
             self._opener.add_file_writes(buffer.file_writes)
             goes_on = loop_end is None and not exhausted
             next_turn = await self._next_turn(state, buffer) if goes_on else None
@@ -487,6 +491,8 @@ class LoopSteps:
         if is_same and (claim.abort_requested or ending is not ABORT):
             compare = partial(self._compared, claim)
             refused = scope.refused_before(claim.open_turn) if claim.open_turn else ()
+            if self._is_placed and scope.placement.save:
+                await scope.placement.save()
             end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved, ending, compare, refused)
             scope.events.ended(claim.run.turn, end)
         state.is_over = True

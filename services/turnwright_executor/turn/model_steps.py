@@ -283,7 +283,7 @@ class ModelSteps:
         scope, turn = self._scope, self._scope.open.turn
         images = await self._images(self._packet)
         # Commands start in the root.
-        root = scope.claim.project_root
+        root = scope.placement.root
         try:
             await scope.services.generation.run(
                 scope.publisher,

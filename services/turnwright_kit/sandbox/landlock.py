@@ -71,6 +71,7 @@ def confined(
             seen = path + part.removeprefix(source)
             if path != home and is_within(path, home):
                 links[seen[len(home) + 1 :]] = part
+    rules += [(READ, path) for path in sandbox.inside]
     own = [(changed, root), (WRITE, folder), (READ, "/proc"), *((DEVICE, device) for device in DEVICES)]
     return Confined(
         argv=tuple(argv),

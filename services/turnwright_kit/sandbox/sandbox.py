@@ -70,6 +70,8 @@ class Sandbox(Struct, frozen=True):
     """Existing paths besides the project that a command may read; it sees nothing else of the host."""
     writable: tuple[str, ...] = ()
     """Directories besides the project that a command may write."""
+    inside: tuple[str, ...] = ()
+    """Paths that a command may read although they lie in hidden ones, such as the repository of a run's place."""
 
     @property
     def own_processes(self) -> frozenset[str]:

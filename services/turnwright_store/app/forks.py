@@ -17,7 +17,7 @@ from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.inheritance import asked_at
 from turnwright_store.app.registry import check_alias_free, generate_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
-from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.names import RunRef, place_name
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import forks as rows
@@ -54,7 +54,7 @@ def fork_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     first, _ = bump_scope(tx, scope, rows.positions_of(tx.connection, parent.id))
     asked = asked_at(tx, parent, home, turn)
     inherited = settings_json(asked) if asked else ""
-    child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, inherited, caller.name)
+    child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, inherited, caller.name, place_name(alias))
     child_id = rows.add_child(tx.connection, parent.id, child)
     rows.copy_views(tx.connection, source, child_id, first, revision)
     row = get_run(tx.connection, address.project, alias)

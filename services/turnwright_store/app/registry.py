@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.types import Loop, Model, Project, Run, RunSettings, SessionState, Turn
+from turnwright_values.types import Loop, Model, Place, Project, Run, RunPlace, RunSettings, SessionState, Turn
 
 from turnwright_core.checks import check_count, check_words, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -29,7 +29,7 @@ from turnwright_store.domain.checks import (
     page_size,
 )
 from turnwright_store.domain.message_sizes import loop_bytes, run_bytes, turn_bytes
-from turnwright_store.domain.names import project_names, run_aliases
+from turnwright_store.domain.names import place_name, project_names, run_aliases
 from turnwright_store.domain.pages import PLACE_MAX, decode_page_token, page_of
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops, registry, runs, turns
@@ -37,6 +37,9 @@ from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_bumped_scope, add_scope
 from turnwright_store.sql.sessions import waiting_commands
+
+SHARED: Final = (Place.UNSPECIFIED, Place.SHARED)
+"""Where runs have no directory of their own."""
 
 _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
@@ -179,7 +182,16 @@ def add_run(
     else:
         alias = generate_alias(tx, owner.project.name, settings.model)
     scope, revision = add_bumped_scope(tx, f"run:{owner.id}:{alias}")
-    run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
+    run = Run(
+        owner.project.name,
+        alias,
+        settings,
+        QUEUED,
+        revision=revision,
+        create_ms=tx.now_ms,
+        update_ms=tx.now_ms,
+        place=None if settings.place in SHARED else RunPlace(place_name(alias)),
+    )
     runs.add_run(tx.connection, owner.id, scope, run, caller.name)
     return runs.get_run(tx.connection, owner.project.name, alias)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from itertools import count
 from pathlib import PurePath
@@ -25,6 +26,11 @@ class RunRef(Struct, frozen=True):
 
     project: str
     run: str
+
+
+def place_name(alias: str) -> str:
+    """A name for the directory of a run, which no other run has had: aliases are used again, and change."""
+    return f"{alias}-{secrets.token_hex(4)}"
 
 
 def project_names(root: str) -> Iterator[str]:

@@ -23,6 +23,10 @@ from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
+from turnwright_store.sql.runs import find_places
+
+PLACES_MAX: Final = 1000
+"""Places that a call asks about."""
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
@@ -99,6 +103,11 @@ class LeaseRpcs(Calls):
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
         query = partial(app.get_lease, address=address_of(request))
         return lease_to_pb(await self._database.read(query))
+
+    async def FindPlaces(self, request: lease_pb2.FindPlacesRequest, _context: Any) -> lease_pb2.FindPlacesResponse:
+        check_count("names", len(request.names), PLACES_MAX)
+        query = partial(find_places, names=request.names)
+        return lease_pb2.FindPlacesResponse(names=await self._database.read(query))
 
     @mutation(locks=run_locks, durability=Durability.NORMAL)
     def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, _caller: Caller) -> Fields:

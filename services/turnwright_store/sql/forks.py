@@ -96,6 +96,9 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "forked_from_turn": cast(bindparam("origin_turn"), BigInteger),
     "by": cast(bindparam("new_by"), Text),
     "private": runs.c.private,
+    "place": runs.c.place,
+    "place_name": case((runs.c.place_name != "", cast(bindparam("new_place"), Text)), else_=""),
+    "place_parent": runs.c.place_name,
     "lineage": case((runs.c.lineage > 0, runs.c.lineage), else_=runs.c.id),
 }
 _ADD: Final = (
@@ -212,6 +215,8 @@ class ForkedRun(Struct, frozen=True):
     """What its loops inherit, as it is stored; empty for nothing."""
     by: str
     """Who forks it."""
+    place: str
+    """Name of its own directory, if its parent has one."""
 
 
 def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
@@ -226,6 +231,7 @@ def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
         "now_ms": child.now_ms,
         "new_asked": child.asked,
         "new_by": child.by,
+        "new_place": child.place,
     }
     return int(connection.execute(_ADD, values).scalar_one())
 

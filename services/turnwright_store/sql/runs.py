@@ -20,7 +20,7 @@ from sqlalchemy import (
     update,
 )
 from turnwright_values.store import TitleCall
-from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings
+from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Place, Run, RunPlace, RunSettings
 
 from turnwright_core.errors import Reason, fault
 from turnwright_store.domain.viewers import viewer_in
@@ -168,6 +168,9 @@ _COLUMNS: Final = (
     runs.c.calls,
     runs.c.title,
     runs.c.private,
+    runs.c.place,
+    runs.c.place_name,
+    runs.c.place_parent,
     runs.c.status,
     runs.c.summary,
     runs.c.loops_queued,
@@ -177,6 +180,9 @@ _COLUMNS: Final = (
     runs.c.forked_from_run,
     runs.c.forked_from_turn,
 )
+BRANCHES: Final = "turnwright"
+"""Where the branches of runs stand in the repositories of projects."""
+
 _CURRENT: Final = len(_HEAD_COLUMNS)
 _LOOP_AT: Final = len(_COLUMNS)
 
@@ -249,6 +255,11 @@ _MOVED: Final = seen(
     .limit(bindparam("page"))
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
+_PLACES: Final = select(runs.c.place_name).where(
+    runs.c.place_name.in_(bindparam("names", expanding=True)),
+    runs.c.place_name != literal_column("''"),
+    runs.c.removed_ms == literal_column("0"),
+)
 CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is"))
 _ADD: Final = insert(runs).returning(runs.c.id)
 _CONTINUED: Final = ("turn", "revision", "update_ms", "turn_open")
@@ -281,13 +292,22 @@ def run_of(row: Sequence[Any]) -> RunRow:
     current, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
     project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
-    *place, asked, call, by, model, temperature, persona, limit, budget, yolo, calls, title, private, status, \
-        summary, queued, rev, made, written, parent, parent_turn = more  # fmt: skip
+    *place, asked, call, by, model, temperature, persona, limit, budget, yolo, calls, title, private, where, name, \
+        place_parent, status, summary, queued, rev, made, written, parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
         alias,
         RunSettings(
-            model, temperature, persona, limit, budget_of(budget), bool(yolo), CallStyle(calls), title, bool(private)
+            model,
+            temperature,
+            persona,
+            limit,
+            budget_of(budget),
+            bool(yolo),
+            CallStyle(calls),
+            title,
+            bool(private),
+            Place(where),
         ),
         status,
         turn,
@@ -298,6 +318,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         made,
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
+        place=RunPlace(name, place_parent, f"{BRANCHES}/{name}") if name else None,
     )
     return RunRow(*(*current, *place, settings_of(asked), _TITLE_CALL.decode(call) if call else None, by, run))
 
@@ -344,6 +365,11 @@ def load_runs(connection: Connection, ids: Sequence[int]) -> list[RunRow]:
     return [found[one] for one in ids if one in found]
 
 
+def find_places(connection: Connection, names: Sequence[str]) -> list[str]:
+    """Those of the names that are places of runs."""
+    return [name for (name,) in connection.execute(_PLACES, {"names": list(names)})]
+
+
 def list_runs(connection: Connection, owner: ProjectRow, before: tuple[int, int], page: int) -> Iterator[RunRow]:
     """Runs of a project, latest written first, those before (update_ms, id)."""
     values = {"project": owner.id, "before_ms": before[0], "before_id": before[1], "page": page}
@@ -373,6 +399,7 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
         "budget": budget_json(settings.budget),
         "calls": int(settings.calls),
         "private": int(settings.private),
+        "place": int(settings.place),
     }
 
 
@@ -382,6 +409,7 @@ def add_run(connection: Connection, project_id: int, scope: int, run: Run, by: s
         "scope_id": scope,
         "alias": run.run,
         "by": by,
+        "place_name": run.place.name if run.place else "",
         **{name: getattr(run, name) for name in ("status", "revision", "create_ms", "update_ms")},
         **setting_values(run.settings),
     }

@@ -169,6 +169,10 @@ runs = Table(
     text_column("by"),
     # Whether nobody but who created it and the owners of the project see it.
     number_column("private"),
+    # Where it works (Place), the name of its own directory, and that of the one whose files it begins with.
+    number_column("place"),
+    text_column("place_name"),
+    text_column("place_parent"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
     CheckConstraint(f"status IN ({', '.join(map(str, sorted(RUN_TRANSITIONS)))})", name="status"),
@@ -183,6 +187,7 @@ partial_index("ix_runs_waiting", runs.c.project_id, runs.c.next_loop, where=not_
 partial_index("ix_runs_open", runs.c.project_id, where=not_zero(runs.c.turn_open))
 partial_index("ix_runs_lineage", runs.c.lineage, where=not_zero(runs.c.lineage))
 partial_index("ix_runs_claimed", runs.c.lease_owner, where=runs.c.lease_owner != "")
+partial_index("ix_runs_place", runs.c.place_name, where=runs.c.place_name != literal_column("''"))
 partial_index("ix_runs_removed", runs.c.removed_ms, where=not_zero(runs.c.removed_ms))
 
 # When an alias of a project began or ceased to name a run in another way than by the creation of that run.

@@ -1151,6 +1151,104 @@ func (x *ListWorkResponse) GetRuns() []*v1.Run {
 	return nil
 }
 
+// Asks which places are those of runs.
+type FindPlacesRequest struct {
+	state         protoimpl.MessageState
+	sizeCache     protoimpl.SizeCache
+	unknownFields protoimpl.UnknownFields
+
+	// Names of places, at most 1000; see RunPlace.
+	Names []string `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+}
+
+func (x *FindPlacesRequest) Reset() {
+	*x = FindPlacesRequest{}
+	if protoimpl.UnsafeEnabled {
+		mi := &file_turnwright_store_v1_lease_proto_msgTypes[14]
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		ms.StoreMessageInfo(mi)
+	}
+}
+
+func (x *FindPlacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindPlacesRequest) ProtoMessage() {}
+
+func (x *FindPlacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_store_v1_lease_proto_msgTypes[14]
+	if protoimpl.UnsafeEnabled && x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindPlacesRequest.ProtoReflect.Descriptor instead.
+func (*FindPlacesRequest) Descriptor() ([]byte, []int) {
+	return file_turnwright_store_v1_lease_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FindPlacesRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// The places of runs that have not been removed.
+type FindPlacesResponse struct {
+	state         protoimpl.MessageState
+	sizeCache     protoimpl.SizeCache
+	unknownFields protoimpl.UnknownFields
+
+	// Those of the names that are their own, in any order.
+	Names []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+}
+
+func (x *FindPlacesResponse) Reset() {
+	*x = FindPlacesResponse{}
+	if protoimpl.UnsafeEnabled {
+		mi := &file_turnwright_store_v1_lease_proto_msgTypes[15]
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		ms.StoreMessageInfo(mi)
+	}
+}
+
+func (x *FindPlacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindPlacesResponse) ProtoMessage() {}
+
+func (x *FindPlacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_store_v1_lease_proto_msgTypes[15]
+	if protoimpl.UnsafeEnabled && x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindPlacesResponse.ProtoReflect.Descriptor instead.
+func (*FindPlacesResponse) Descriptor() ([]byte, []int) {
+	return file_turnwright_store_v1_lease_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *FindPlacesResponse) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 var File_turnwright_store_v1_lease_proto protoreflect.FileDescriptor
 
 var file_turnwright_store_v1_lease_proto_rawDesc = []byte{
@@ -1363,18 +1461,24 @@ var file_turnwright_store_v1_lease_proto_rawDesc = []byte{
 	0x73, 0x74, 0x57, 0x6f, 0x72, 0x6b, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2c,
 	0x0a, 0x04, 0x72, 0x75, 0x6e, 0x73, 0x18, 0x01, 0x20, 0x03, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74,
 	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e,
-	0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x04, 0x72, 0x75, 0x6e, 0x73, 0x42, 0xa4, 0x01, 0x0a,
-	0x17, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e,
-	0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x43, 0x67, 0x69, 0x74, 0x68,
-	0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e,
-	0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73,
-	0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x3b, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x76, 0x31, 0xaa,
-	0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x53, 0x74, 0x6f,
-	0x72, 0x65, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x5c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x15, 0x54, 0x75,
-	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x3a,
-	0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
+	0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x04, 0x72, 0x75, 0x6e, 0x73, 0x22, 0x29, 0x0a, 0x11,
+	0x46, 0x69, 0x6e, 0x64, 0x50, 0x6c, 0x61, 0x63, 0x65, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73,
+	0x74, 0x12, 0x14, 0x0a, 0x05, 0x6e, 0x61, 0x6d, 0x65, 0x73, 0x18, 0x03, 0x20, 0x03, 0x28, 0x09,
+	0x52, 0x05, 0x6e, 0x61, 0x6d, 0x65, 0x73, 0x22, 0x2a, 0x0a, 0x12, 0x46, 0x69, 0x6e, 0x64, 0x50,
+	0x6c, 0x61, 0x63, 0x65, 0x73, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x14, 0x0a,
+	0x05, 0x6e, 0x61, 0x6d, 0x65, 0x73, 0x18, 0x01, 0x20, 0x03, 0x28, 0x09, 0x52, 0x05, 0x6e, 0x61,
+	0x6d, 0x65, 0x73, 0x42, 0xa4, 0x01, 0x0a, 0x17, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e,
+	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x50,
+	0x01, 0x5a, 0x43, 0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75,
+	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77,
+	0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x3b, 0x73,
+	0x74, 0x6f, 0x72, 0x65, 0x76, 0x31, 0xaa, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x13, 0x54,
+	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x5c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x5c,
+	0x56, 0x31, 0xea, 0x02, 0x15, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a,
+	0x3a, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74,
+	0x6f, 0x33,
 }
 
 var (
@@ -1389,7 +1493,7 @@ func file_turnwright_store_v1_lease_proto_rawDescGZIP() []byte {
 	return file_turnwright_store_v1_lease_proto_rawDescData
 }
 
-var file_turnwright_store_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_turnwright_store_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_turnwright_store_v1_lease_proto_goTypes = []interface{}{
 	(*ClaimRunRequest)(nil),     // 0: turnwright.store.v1.ClaimRunRequest
 	(*ClaimRunResponse)(nil),    // 1: turnwright.store.v1.ClaimRunResponse
@@ -1405,43 +1509,45 @@ var file_turnwright_store_v1_lease_proto_goTypes = []interface{}{
 	(*ReleaseRunResponse)(nil),  // 11: turnwright.store.v1.ReleaseRunResponse
 	(*ListWorkRequest)(nil),     // 12: turnwright.store.v1.ListWorkRequest
 	(*ListWorkResponse)(nil),    // 13: turnwright.store.v1.ListWorkResponse
-	(*durationpb.Duration)(nil), // 14: google.protobuf.Duration
-	(*v1.Run)(nil),              // 15: turnwright.types.v1.Run
-	(*v1.Loop)(nil),             // 16: turnwright.types.v1.Loop
-	(*v1.Model)(nil),            // 17: turnwright.types.v1.Model
-	(*v1.Turn)(nil),             // 18: turnwright.types.v1.Turn
-	(*v1.Entry)(nil),            // 19: turnwright.types.v1.Entry
-	(*v1.SchemeRegistry)(nil),   // 20: turnwright.types.v1.SchemeRegistry
-	(*v1.FileConstraint)(nil),   // 21: turnwright.types.v1.FileConstraint
-	(*AdoptFilesResponse)(nil),  // 22: turnwright.store.v1.AdoptFilesResponse
-	(*v1.Spend)(nil),            // 23: turnwright.types.v1.Spend
-	(*v1.RuleSet)(nil),          // 24: turnwright.types.v1.RuleSet
+	(*FindPlacesRequest)(nil),   // 14: turnwright.store.v1.FindPlacesRequest
+	(*FindPlacesResponse)(nil),  // 15: turnwright.store.v1.FindPlacesResponse
+	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
+	(*v1.Run)(nil),              // 17: turnwright.types.v1.Run
+	(*v1.Loop)(nil),             // 18: turnwright.types.v1.Loop
+	(*v1.Model)(nil),            // 19: turnwright.types.v1.Model
+	(*v1.Turn)(nil),             // 20: turnwright.types.v1.Turn
+	(*v1.Entry)(nil),            // 21: turnwright.types.v1.Entry
+	(*v1.SchemeRegistry)(nil),   // 22: turnwright.types.v1.SchemeRegistry
+	(*v1.FileConstraint)(nil),   // 23: turnwright.types.v1.FileConstraint
+	(*AdoptFilesResponse)(nil),  // 24: turnwright.store.v1.AdoptFilesResponse
+	(*v1.Spend)(nil),            // 25: turnwright.types.v1.Spend
+	(*v1.RuleSet)(nil),          // 26: turnwright.types.v1.RuleSet
 }
 var file_turnwright_store_v1_lease_proto_depIdxs = []int32{
-	14, // 0: turnwright.store.v1.ClaimRunRequest.lease_duration:type_name -> google.protobuf.Duration
-	15, // 1: turnwright.store.v1.ClaimRunResponse.run:type_name -> turnwright.types.v1.Run
-	16, // 2: turnwright.store.v1.ClaimRunResponse.loop:type_name -> turnwright.types.v1.Loop
-	17, // 3: turnwright.store.v1.ClaimRunResponse.model:type_name -> turnwright.types.v1.Model
-	18, // 4: turnwright.store.v1.ClaimRunResponse.open_turn:type_name -> turnwright.types.v1.Turn
-	19, // 5: turnwright.store.v1.ClaimRunResponse.records:type_name -> turnwright.types.v1.Entry
-	18, // 6: turnwright.store.v1.ClaimRunResponse.recent_turns:type_name -> turnwright.types.v1.Turn
-	14, // 7: turnwright.store.v1.ClaimRunResponse.lease_duration:type_name -> google.protobuf.Duration
-	20, // 8: turnwright.store.v1.ClaimRunResponse.schemes:type_name -> turnwright.types.v1.SchemeRegistry
-	21, // 9: turnwright.store.v1.ClaimRunResponse.file_constraints:type_name -> turnwright.types.v1.FileConstraint
-	18, // 10: turnwright.store.v1.ClaimRunResponse.turn_before:type_name -> turnwright.types.v1.Turn
-	22, // 11: turnwright.store.v1.ClaimRunResponse.files:type_name -> turnwright.store.v1.AdoptFilesResponse
-	23, // 12: turnwright.store.v1.ClaimRunResponse.spent:type_name -> turnwright.types.v1.Spend
-	23, // 13: turnwright.store.v1.ClaimRunResponse.loop_spent:type_name -> turnwright.types.v1.Spend
-	24, // 14: turnwright.store.v1.ClaimRunResponse.rules:type_name -> turnwright.types.v1.RuleSet
-	14, // 15: turnwright.store.v1.ClaimWorkRequest.lease_duration:type_name -> google.protobuf.Duration
+	16, // 0: turnwright.store.v1.ClaimRunRequest.lease_duration:type_name -> google.protobuf.Duration
+	17, // 1: turnwright.store.v1.ClaimRunResponse.run:type_name -> turnwright.types.v1.Run
+	18, // 2: turnwright.store.v1.ClaimRunResponse.loop:type_name -> turnwright.types.v1.Loop
+	19, // 3: turnwright.store.v1.ClaimRunResponse.model:type_name -> turnwright.types.v1.Model
+	20, // 4: turnwright.store.v1.ClaimRunResponse.open_turn:type_name -> turnwright.types.v1.Turn
+	21, // 5: turnwright.store.v1.ClaimRunResponse.records:type_name -> turnwright.types.v1.Entry
+	20, // 6: turnwright.store.v1.ClaimRunResponse.recent_turns:type_name -> turnwright.types.v1.Turn
+	16, // 7: turnwright.store.v1.ClaimRunResponse.lease_duration:type_name -> google.protobuf.Duration
+	22, // 8: turnwright.store.v1.ClaimRunResponse.schemes:type_name -> turnwright.types.v1.SchemeRegistry
+	23, // 9: turnwright.store.v1.ClaimRunResponse.file_constraints:type_name -> turnwright.types.v1.FileConstraint
+	20, // 10: turnwright.store.v1.ClaimRunResponse.turn_before:type_name -> turnwright.types.v1.Turn
+	24, // 11: turnwright.store.v1.ClaimRunResponse.files:type_name -> turnwright.store.v1.AdoptFilesResponse
+	25, // 12: turnwright.store.v1.ClaimRunResponse.spent:type_name -> turnwright.types.v1.Spend
+	25, // 13: turnwright.store.v1.ClaimRunResponse.loop_spent:type_name -> turnwright.types.v1.Spend
+	26, // 14: turnwright.store.v1.ClaimRunResponse.rules:type_name -> turnwright.types.v1.RuleSet
+	16, // 15: turnwright.store.v1.ClaimWorkRequest.lease_duration:type_name -> google.protobuf.Duration
 	1,  // 16: turnwright.store.v1.ClaimWorkResponse.claims:type_name -> turnwright.store.v1.ClaimRunResponse
-	20, // 17: turnwright.store.v1.ClaimWorkResponse.schemes:type_name -> turnwright.types.v1.SchemeRegistry
+	22, // 17: turnwright.store.v1.ClaimWorkResponse.schemes:type_name -> turnwright.types.v1.SchemeRegistry
 	4,  // 18: turnwright.store.v1.RenewLeasesRequest.leases:type_name -> turnwright.store.v1.Lease
-	14, // 19: turnwright.store.v1.RenewLeasesRequest.lease_duration:type_name -> google.protobuf.Duration
+	16, // 19: turnwright.store.v1.RenewLeasesRequest.lease_duration:type_name -> google.protobuf.Duration
 	4,  // 20: turnwright.store.v1.LeaseState.lease:type_name -> turnwright.store.v1.Lease
 	6,  // 21: turnwright.store.v1.RenewLeasesResponse.states:type_name -> turnwright.store.v1.LeaseState
-	14, // 22: turnwright.store.v1.RenewLeasesResponse.lease_duration:type_name -> google.protobuf.Duration
-	15, // 23: turnwright.store.v1.ListWorkResponse.runs:type_name -> turnwright.types.v1.Run
+	16, // 22: turnwright.store.v1.RenewLeasesResponse.lease_duration:type_name -> google.protobuf.Duration
+	17, // 23: turnwright.store.v1.ListWorkResponse.runs:type_name -> turnwright.types.v1.Run
 	24, // [24:24] is the sub-list for method output_type
 	24, // [24:24] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
@@ -1624,6 +1730,30 @@ func file_turnwright_store_v1_lease_proto_init() {
 				return nil
 			}
 		}
+		file_turnwright_store_v1_lease_proto_msgTypes[14].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*FindPlacesRequest); i {
+			case 0:
+				return &v.state
+			case 1:
+				return &v.sizeCache
+			case 2:
+				return &v.unknownFields
+			default:
+				return nil
+			}
+		}
+		file_turnwright_store_v1_lease_proto_msgTypes[15].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*FindPlacesResponse); i {
+			case 0:
+				return &v.state
+			case 1:
+				return &v.sizeCache
+			case 2:
+				return &v.unknownFields
+			default:
+				return nil
+			}
+		}
 	}
 	file_turnwright_store_v1_lease_proto_msgTypes[1].OneofWrappers = []interface{}{}
 	file_turnwright_store_v1_lease_proto_msgTypes[3].OneofWrappers = []interface{}{}
@@ -1633,7 +1763,7 @@ func file_turnwright_store_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: file_turnwright_store_v1_lease_proto_rawDesc,
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

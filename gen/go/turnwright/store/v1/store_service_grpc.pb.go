@@ -28,6 +28,7 @@ const (
 	StoreService_GetLease_FullMethodName        = "/turnwright.store.v1.StoreService/GetLease"
 	StoreService_ReleaseRun_FullMethodName      = "/turnwright.store.v1.StoreService/ReleaseRun"
 	StoreService_ListWork_FullMethodName        = "/turnwright.store.v1.StoreService/ListWork"
+	StoreService_FindPlaces_FullMethodName      = "/turnwright.store.v1.StoreService/FindPlaces"
 	StoreService_AdoptFiles_FullMethodName      = "/turnwright.store.v1.StoreService/AdoptFiles"
 	StoreService_WriteEntries_FullMethodName    = "/turnwright.store.v1.StoreService/WriteEntries"
 	StoreService_EndTurn_FullMethodName         = "/turnwright.store.v1.StoreService/EndTurn"
@@ -61,6 +62,8 @@ type StoreServiceClient interface {
 	ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error)
 	// Lists runs that have work and no owner, in the order in which ClaimWork takes them.
 	ListWork(ctx context.Context, in *ListWorkRequest, opts ...grpc.CallOption) (*ListWorkResponse, error)
+	// Says which places are those of runs, so that executors remove the others.
+	FindPlaces(ctx context.Context, in *FindPlacesRequest, opts ...grpc.CallOption) (*FindPlacesResponse, error)
 	// Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
 	// returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
 	AdoptFiles(ctx context.Context, in *AdoptFilesRequest, opts ...grpc.CallOption) (StoreService_AdoptFilesClient, error)
@@ -165,6 +168,15 @@ func (c *storeServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReque
 func (c *storeServiceClient) ListWork(ctx context.Context, in *ListWorkRequest, opts ...grpc.CallOption) (*ListWorkResponse, error) {
 	out := new(ListWorkResponse)
 	err := c.cc.Invoke(ctx, StoreService_ListWork_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) FindPlaces(ctx context.Context, in *FindPlacesRequest, opts ...grpc.CallOption) (*FindPlacesResponse, error) {
+	out := new(FindPlacesResponse)
+	err := c.cc.Invoke(ctx, StoreService_FindPlaces_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -358,6 +370,8 @@ type StoreServiceServer interface {
 	ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error)
 	// Lists runs that have work and no owner, in the order in which ClaimWork takes them.
 	ListWork(context.Context, *ListWorkRequest) (*ListWorkResponse, error)
+	// Says which places are those of runs, so that executors remove the others.
+	FindPlaces(context.Context, *FindPlacesRequest) (*FindPlacesResponse, error)
 	// Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
 	// returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
 	AdoptFiles(*AdoptFilesRequest, StoreService_AdoptFilesServer) error
@@ -410,6 +424,9 @@ func (UnimplementedStoreServiceServer) ReleaseRun(context.Context, *ReleaseRunRe
 }
 func (UnimplementedStoreServiceServer) ListWork(context.Context, *ListWorkRequest) (*ListWorkResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListWork not implemented")
+}
+func (UnimplementedStoreServiceServer) FindPlaces(context.Context, *FindPlacesRequest) (*FindPlacesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method FindPlaces not implemented")
 }
 func (UnimplementedStoreServiceServer) AdoptFiles(*AdoptFilesRequest, StoreService_AdoptFilesServer) error {
 	return status.Errorf(codes.Unimplemented, "method AdoptFiles not implemented")
@@ -606,6 +623,24 @@ func _StoreService_ListWork_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).ListWork(ctx, req.(*ListWorkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_FindPlaces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindPlacesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).FindPlaces(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_FindPlaces_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).FindPlaces(ctx, req.(*FindPlacesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -808,6 +843,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListWork",
 			Handler:    _StoreService_ListWork_Handler,
+		},
+		{
+			MethodName: "FindPlaces",
+			Handler:    _StoreService_FindPlaces_Handler,
 		},
 		{
 			MethodName: "WriteEntries",

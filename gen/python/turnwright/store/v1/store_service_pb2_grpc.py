@@ -87,6 +87,11 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.FromString,
                 _registered_method=True)
+        self.FindPlaces = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/FindPlaces',
+                request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.FindPlacesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.FindPlacesResponse.FromString,
+                _registered_method=True)
         self.AdoptFiles = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/AdoptFiles',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesRequest.SerializeToString,
@@ -199,6 +204,13 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindPlaces(self, request, context):
+        """Says which places are those of runs, so that executors remove the others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AdoptFiles(self, request, context):
         """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
         returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -305,6 +317,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ListWork,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.SerializeToString,
+            ),
+            'FindPlaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindPlaces,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.FindPlacesRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.FindPlacesResponse.SerializeToString,
             ),
             'AdoptFiles': grpc.unary_stream_rpc_method_handler(
                     servicer.AdoptFiles,
@@ -593,6 +610,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ListWork',
             turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindPlaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/FindPlaces',
+            turnwright_dot_store_dot_v1_dot_lease__pb2.FindPlacesRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_lease__pb2.FindPlacesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,8 @@ class StoreServiceStub:
     """Releases a run's lease before it expires."""
     ListWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
+    FindPlaces: _grpc.UnaryUnaryMultiCallable[_lease_pb2.FindPlacesRequest, _lease_pb2.FindPlacesResponse]
+    """Says which places are those of runs, so that executors remove the others."""
     AdoptFiles: _grpc.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]
     """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
     returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -112,6 +114,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Releases a run's lease before it expires."""
     ListWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]  # type: ignore[assignment]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
+    FindPlaces: _aio.UnaryUnaryMultiCallable[_lease_pb2.FindPlacesRequest, _lease_pb2.FindPlacesResponse]  # type: ignore[assignment]
+    """Says which places are those of runs, so that executors remove the others."""
     AdoptFiles: _aio.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]  # type: ignore[assignment]
     """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
     returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -214,6 +218,14 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.ListWorkResponse, _abc.Awaitable[_lease_pb2.ListWorkResponse]]:
         """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
+
+    @_abc_1.abstractmethod
+    def FindPlaces(
+        self,
+        request: _lease_pb2.FindPlacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_lease_pb2.FindPlacesResponse, _abc.Awaitable[_lease_pb2.FindPlacesResponse]]:
+        """Says which places are those of runs, so that executors remove the others."""
 
     @_abc_1.abstractmethod
     def AdoptFiles(

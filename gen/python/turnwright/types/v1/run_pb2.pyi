@@ -41,6 +41,7 @@ class Run(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -88,6 +89,10 @@ class Run(_message.Message):
     def forked_from(self) -> Global___ForkOrigin:
         """The run and turn that this run was forked from. Absent if it is not a fork."""
 
+    @_builtins.property
+    def place(self) -> Global___RunPlace:
+        """The directory of its own. Absent: it works in that of the project (`RunSettings.place`)."""
+
     def __init__(
         self,
         *,
@@ -106,21 +111,58 @@ class Run(_message.Message):
         held: _builtins.bool = ...,
         state: _session_pb2.SessionState.ValueType = ...,
         title: _builtins.str = ...,
+        place: Global___RunPlace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "_place", b"_place", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "place", b"place", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "title", b"title", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "_place", b"_place", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "place", b"place", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "title", b"title", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forked_from: _TypeAlias = _typing.Literal["forked_from"]  # noqa: Y015
     _WhichOneofArgType__forked_from: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from"]  # noqa: Y015
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
+    _WhichOneofReturnType__place: _TypeAlias = _typing.Literal["place"]  # noqa: Y015
+    _WhichOneofArgType__place: _TypeAlias = _typing.Literal["_place", b"_place"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forked_from) -> _WhichOneofReturnType__forked_from | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__place) -> _WhichOneofReturnType__place | None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class RunPlace(_message.Message):
+    """The directory of a run that does not share that of its project. Only executors with the same TURNWRIGHT_PLACES have it; it
+    is removed within an hour after the run, and its branch stays.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits."""
+    parent: _builtins.str
+    """Name of the place whose files it begins with, as they are then. Empty, or if that is gone: the commit at the project's HEAD."""
+    branch: _builtins.str
+    """The branch of the project's repository that has what the run has changed, from the end of its first loop on."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        parent: _builtins.str = ...,
+        branch: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "name", b"name", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunPlace: _TypeAlias = RunPlace  # noqa: Y015
 
 @_typing.final
 class RunOverview(_message.Message):

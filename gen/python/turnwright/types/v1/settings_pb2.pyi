@@ -149,6 +149,46 @@ results are summarized and old messages archived; what then still does not fit e
 """
 Global___Assembly: _TypeAlias = Assembly  # noqa: Y015
 
+class _Place:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PlaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Place.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PLACE_UNSPECIFIED: _Place.ValueType  # 0
+    """Not specified: same as SHARED."""
+    PLACE_SHARED: _Place.ValueType  # 1
+    """The project's directory, which all such runs share."""
+    PLACE_WORKTREE: _Place.ValueType  # 2
+    """A work tree of its own, as of the commit at the project's HEAD when its first loop begins, without what was not
+    committed; its history is that of the project's repository, which it reads and does not write. What it has changed is
+    committed to the branch RunPlace.branch of the project's repository at the end of each loop. A project that is no git
+    repository with a commit fails the loop with 500, reason WORKSPACE_UNAVAILABLE.
+    """
+    PLACE_CLONE: _Place.ValueType  # 3
+    """As WORKTREE, with a repository of its own in which it may commit; its commits are those of the branch. Costs a copy of the
+    history.
+    """
+
+class Place(_Place, metaclass=_PlaceEnumTypeWrapper):
+    """Where a run works: which directory its tools see as the project."""
+
+PLACE_UNSPECIFIED: Place.ValueType  # 0
+"""Not specified: same as SHARED."""
+PLACE_SHARED: Place.ValueType  # 1
+"""The project's directory, which all such runs share."""
+PLACE_WORKTREE: Place.ValueType  # 2
+"""A work tree of its own, as of the commit at the project's HEAD when its first loop begins, without what was not
+committed; its history is that of the project's repository, which it reads and does not write. What it has changed is
+committed to the branch RunPlace.branch of the project's repository at the end of each loop. A project that is no git
+repository with a commit fails the loop with 500, reason WORKSPACE_UNAVAILABLE.
+"""
+PLACE_CLONE: Place.ValueType  # 3
+"""As WORKTREE, with a repository of its own in which it may commit; its commits are those of the branch. Costs a copy of the
+history.
+"""
+Global___Place: _TypeAlias = Place  # noqa: Y015
+
 @_typing.final
 class ResponseFormat(_message.Message):
     """The format of the final answer."""
@@ -397,6 +437,7 @@ class RunSettings(_message.Message):
     CALLS_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Default model of the run's loops: an alias, or `vendor/model`."""
     temperature: _builtins.float
@@ -418,6 +459,8 @@ class RunSettings(_message.Message):
     watch, inbox or search, and calls that name it fail with NOT_FOUND, reason RUN_NOT_FOUND; only its alias is taken. It cannot
     be changed, and forks have it too. The files of the project are everybody's. Default false.
     """
+    place: Global___Place.ValueType
+    """Where it works. Cannot be changed, and forks have it too. Unspecified: SHARED."""
     @_builtins.property
     def budget(self) -> _budget_pb2.Budget:
         """Limits for all loops of the run together. Absent: no limits. A fork inherits the limits but not the spend of its
@@ -436,10 +479,11 @@ class RunSettings(_message.Message):
         calls: Global___CallStyle.ValueType = ...,
         title: _builtins.str = ...,
         private: _builtins.bool = ...,
+        place: Global___Place.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "context_limit", b"context_limit", "persona", b"persona", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "private", b"private", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_context_limit", b"_context_limit", "_persona", b"_persona", "_temperature", b"_temperature", "budget", b"budget", "calls", b"calls", "context_limit", b"context_limit", "model", b"model", "persona", b"persona", "place", b"place", "private", b"private", "temperature", b"temperature", "title", b"title", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

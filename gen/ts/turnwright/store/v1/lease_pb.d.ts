@@ -650,3 +650,43 @@ export declare type ListWorkResponse = Message<"turnwright.store.v1.ListWorkResp
  */
 export declare const ListWorkResponseSchema: GenMessage<ListWorkResponse>;
 
+/**
+ * Asks which places are those of runs.
+ *
+ * @generated from message turnwright.store.v1.FindPlacesRequest
+ */
+export declare type FindPlacesRequest = Message<"turnwright.store.v1.FindPlacesRequest"> & {
+  /**
+   * Names of places, at most 1000; see RunPlace.
+   *
+   * @generated from field: repeated string names = 3;
+   */
+  names: string[];
+};
+
+/**
+ * Describes the message turnwright.store.v1.FindPlacesRequest.
+ * Use `create(FindPlacesRequestSchema)` to create a new message.
+ */
+export declare const FindPlacesRequestSchema: GenMessage<FindPlacesRequest>;
+
+/**
+ * The places of runs that have not been removed.
+ *
+ * @generated from message turnwright.store.v1.FindPlacesResponse
+ */
+export declare type FindPlacesResponse = Message<"turnwright.store.v1.FindPlacesResponse"> & {
+  /**
+   * Those of the names that are their own, in any order.
+   *
+   * @generated from field: repeated string names = 1;
+   */
+  names: string[];
+};
+
+/**
+ * Describes the message turnwright.store.v1.FindPlacesResponse.
+ * Use `create(FindPlacesResponseSchema)` to create a new message.
+ */
+export declare const FindPlacesResponseSchema: GenMessage<FindPlacesResponse>;
+

@@ -4,7 +4,7 @@
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
-import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
+import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, FindPlacesRequestSchema, FindPlacesResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { ClaimDeliveriesRequestSchema, ClaimDeliveriesResponseSchema, EndDeliveryRequestSchema, EndDeliveryResponseSchema } from "./delivery_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
@@ -113,6 +113,16 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof ListWorkRequestSchema;
     output: typeof ListWorkResponseSchema;
+  },
+  /**
+   * Says which places are those of runs, so that executors remove the others.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.FindPlaces
+   */
+  findPlaces: {
+    methodKind: "unary";
+    input: typeof FindPlacesRequestSchema;
+    output: typeof FindPlacesResponseSchema;
   },
   /**
    * Gives a run that sees no files the project files that another run sees, in one write whatever their number, and

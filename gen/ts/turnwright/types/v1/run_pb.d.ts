@@ -128,6 +128,13 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
    * @generated from field: string title = 15;
    */
   title: string;
+
+  /**
+   * The directory of its own. Absent: it works in that of the project (`RunSettings.place`).
+   *
+   * @generated from field: optional turnwright.types.v1.RunPlace place = 17;
+   */
+  place?: RunPlace | undefined;
 };
 
 /**
@@ -135,6 +142,41 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
  * Use `create(RunSchema)` to create a new message.
  */
 export declare const RunSchema: GenMessage<Run>;
+
+/**
+ * The directory of a run that does not share that of its project. Only executors with the same TURNWRIGHT_PLACES have it; it
+ * is removed within an hour after the run, and its branch stays.
+ *
+ * @generated from message turnwright.types.v1.RunPlace
+ */
+export declare type RunPlace = Message<"turnwright.types.v1.RunPlace"> & {
+  /**
+   * Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Name of the place whose files it begins with, as they are then. Empty, or if that is gone: the commit at the project's HEAD.
+   *
+   * @generated from field: string parent = 2;
+   */
+  parent: string;
+
+  /**
+   * The branch of the project's repository that has what the run has changed, from the end of its first loop on.
+   *
+   * @generated from field: string branch = 3;
+   */
+  branch: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.RunPlace.
+ * Use `create(RunPlaceSchema)` to create a new message.
+ */
+export declare const RunPlaceSchema: GenMessage<RunPlace>;
 
 /**
  * A run in a list of runs.

@@ -337,6 +337,13 @@ export declare type RunSettings = Message<"turnwright.types.v1.RunSettings"> & {
    * @generated from field: bool private = 10;
    */
   private: boolean;
+
+  /**
+   * Where it works. Cannot be changed, and forks have it too. Unspecified: SHARED.
+   *
+   * @generated from field: turnwright.types.v1.Place place = 11;
+   */
+  place: Place;
 };
 
 /**
@@ -576,4 +583,48 @@ export enum Assembly {
  * Describes the enum turnwright.types.v1.Assembly.
  */
 export declare const AssemblySchema: GenEnum<Assembly>;
+
+/**
+ * Where a run works: which directory its tools see as the project.
+ *
+ * @generated from enum turnwright.types.v1.Place
+ */
+export enum Place {
+  /**
+   * Not specified: same as SHARED.
+   *
+   * @generated from enum value: PLACE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The project's directory, which all such runs share.
+   *
+   * @generated from enum value: PLACE_SHARED = 1;
+   */
+  SHARED = 1,
+
+  /**
+   * A work tree of its own, as of the commit at the project's HEAD when its first loop begins, without what was not
+   * committed; its history is that of the project's repository, which it reads and does not write. What it has changed is
+   * committed to the branch RunPlace.branch of the project's repository at the end of each loop. A project that is no git
+   * repository with a commit fails the loop with 500, reason WORKSPACE_UNAVAILABLE.
+   *
+   * @generated from enum value: PLACE_WORKTREE = 2;
+   */
+  WORKTREE = 2,
+
+  /**
+   * As WORKTREE, with a repository of its own in which it may commit; its commits are those of the branch. Costs a copy of the
+   * history.
+   *
+   * @generated from enum value: PLACE_CLONE = 3;
+   */
+  CLONE = 3,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.Place.
+ */
+export declare const PlaceSchema: GenEnum<Place>;
 

@@ -1,0 +1,249 @@
+"""Directories of their own for runs: work trees and clones of the repository of their project.
+
+A place is a folder `{places}/{workspace}/{name}` with the work tree of the run, `tree`, and a repository of ours,
+`repo`. That one borrows the objects of the project's repository, so that a work tree costs its files and nothing else;
+what the run has changed is committed there and copied to a branch of the project. In a clone the tree has a repository
+of its own, too.
+
+Git works for us on what models have written: hooks, filters, configuration, links to objects of others. So it runs in
+the sandbox of commands, with the place and the project's repository, and sees nothing else. A place is made aside and
+renamed: where its name is, it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+from turnwright_values.types import Loop, Place, Run, RunPlace
+
+from turnwright_core.errors import Reason, fault
+from turnwright_executor.files.file_threads import on_files, on_trees
+from turnwright_executor.shell.shell import LocalShell, ShellLimits
+from turnwright_kit.logs import get_logger
+from turnwright_kit.sandbox.sandbox import Sandbox
+
+GIT_S_MAX: Final = 300.0
+"""Seconds that making or saving a place may take: a clone copies the history."""
+
+SAID_CHARS: Final = 500
+"""What is told of the words of a git that failed, in characters."""
+
+ASIDE_S: Final = 3600
+"""Seconds after which a place that was not finished is nobody's any more."""
+
+NAMES_MAX: Final = 1000
+"""Places that the store is asked about at once."""
+
+SWEEP_S: Final = 600.0
+"""Seconds between two looks for places of runs that have been removed."""
+
+TREE: Final = "tree"
+REPOSITORY: Final = "repo"
+_PROJECT: Final = "project"
+"""A file with the directory of the project."""
+
+_SETTINGS: Final = (
+    ("safe.directory", "*"),
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("gc.auto", "0"),
+)
+
+_ENVIRONMENT: Final = {
+    **{f"GIT_{who}_NAME": "Turnwright" for who in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{who}_EMAIL": "turnwright@localhost" for who in ("AUTHOR", "COMMITTER")},
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    # The project may be somebody else's, and what its repository wants to be run is of no use to us.
+    "GIT_CONFIG_COUNT": "4",
+    **{f"GIT_CONFIG_KEY_{at}": key for at, (key, _) in enumerate(_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(_SETTINGS)},
+    "LC_ALL": "C",
+}
+
+_MAKE: Final = """
+[ -d "$project/.git" ] && base=$(git -C "$project" rev-parse -q --verify 'HEAD^{commit}') || {
+  echo 'the project is not the top of a git repository with a commit' >&2; exit 1; }
+origin=$base
+git init -q --bare repo
+git --git-dir=repo config core.bare false
+echo "$project/.git/objects" > repo/objects/info/alternates
+if [ -n "$parent" ] && [ -d "$parent/tree" ]; then
+  git --git-dir=repo fetch -q --no-tags "$parent/repo" HEAD:refs/turnwright/parent
+  origin=$(git --git-dir="$parent/repo" rev-parse refs/turnwright/origin)
+  tree=$(GIT_DIR="$parent/repo" GIT_WORK_TREE="$parent/tree" GIT_INDEX_FILE="$PWD/index" \\
+    GIT_OBJECT_DIRECTORY="$PWD/repo/objects" \\
+    GIT_ALTERNATE_OBJECT_DIRECTORIES="$parent/repo/objects:$project/.git/objects" \\
+    sh -c 'git read-tree HEAD && git add -A && git write-tree')
+  base=$(git --git-dir=repo commit-tree "$tree" -p refs/turnwright/parent -m 'As the fork began')
+  rm -f index
+fi
+git --git-dir=repo update-ref refs/turnwright/base "$base"
+git --git-dir=repo update-ref refs/turnwright/origin "$origin"
+git --git-dir="$project/.git" update-ref "refs/places/$name" "$origin"
+if [ "$kind" = clone ]; then
+  git clone -q --no-hardlinks --no-checkout "$project" tree
+  git -C tree remote remove origin
+  git -C tree fetch -q --no-tags "$PWD/repo" refs/turnwright/base
+  git -C tree checkout -q -B "$branch" "$base"
+else
+  mkdir tree
+fi
+git --git-dir=repo symbolic-ref HEAD "refs/heads/$branch"
+git --git-dir=repo update-ref "refs/heads/$branch" "$base"
+if [ "$kind" = clone ]; then git --git-dir=repo read-tree "$base"
+else echo 'gitdir: ../repo' > tree/.git; git --git-dir=repo --work-tree=tree reset -q --hard "$base"; fi
+"""
+"""Makes a place in an empty folder. The project's repository keeps the commit whose objects the place borrows."""
+
+_SAVE: Final = """
+export GIT_DIR="$PWD/repo" GIT_WORK_TREE="$PWD/tree"
+parent=$(git rev-parse -q --verify HEAD)
+if [ "$kind" = clone ] && git fetch -q --no-tags "$PWD/tree/.git" +HEAD:refs/turnwright/own; then
+  git merge-base --is-ancestor refs/turnwright/base refs/turnwright/own && parent=$(git rev-parse refs/turnwright/own)
+fi
+git add -A
+tree=$(git write-tree)
+if [ "$tree" = "$(git rev-parse "$parent^{tree}")" ]; then commit=$parent
+else commit=$(git commit-tree "$tree" -p "$parent" -m "$message"); fi
+git update-ref HEAD "$commit"
+unset GIT_DIR GIT_WORK_TREE
+git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
+  "$PWD/repo" "+refs/heads/$branch:refs/heads/$branch"
+"""
+"""Commits what a place has and its branch has not, and copies the branch to the project."""
+
+_LEAVE: Final = 'git --git-dir="$project/.git" update-ref -d "refs/places/$name"'
+"""Lets the project's repository forget what it kept for a place."""
+
+Find = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+"""Those of the names that are places of runs. Raises TurnwrightError."""
+
+_log = get_logger("places")
+
+
+class MadePlace(Struct, frozen=True):
+    """The place of a run, as commands see it."""
+
+    root: str
+    """The work tree."""
+    readable: tuple[str, ...] = ()
+    """What a command in it reads beside it, wherever that is."""
+
+
+class RunPlaces:
+    """Makes, saves and removes the places of runs on this host."""
+
+    def __init__(self, folder: str, sandbox: Sandbox, environment: dict[str, str]) -> None:
+        """`folder` is absolute; of executors that share projects it is the same one."""
+        self._folder = folder
+        self._sandbox = sandbox
+        self._environment = {**environment, **_ENVIRONMENT}
+        self._making: dict[str, asyncio.Lock] = {}
+        """One for each repository: two that change references of one repository at once fail."""
+
+    async def place(self, workspace: str, project: str, run: Run) -> MadePlace:
+        """The place of a run that has one, made if it is not there. Raises WORKSPACE_UNAVAILABLE, OSError."""
+        assert run.place
+        folder = f"{self._folder}/{workspace}/{run.place.name}"
+        if not await on_files(lambda _: os.path.isdir(folder)):
+            async with self._making.setdefault(project, asyncio.Lock()):
+                if not await on_files(lambda _: os.path.isdir(folder)):
+                    await self._make(workspace, project, run, run.place)
+        shown = () if run.settings.place is Place.CLONE else (f"{folder}/{REPOSITORY}", f"{project}/.git/objects")
+        return MadePlace(f"{folder}/{TREE}", shown)
+
+    async def _make(self, workspace: str, project: str, run: Run, place: RunPlace) -> None:
+        kind = run.settings.place.name.lower()
+        aside = f"{self._folder}/{workspace}/{place.name}~{token_hex(4)}"
+        parent = f"{self._folder}/{workspace}/{place.parent}" if place.parent else ""
+        await on_files(lambda _: _begin(aside, project))
+        try:
+            words = {"kind": kind, "branch": place.branch, "name": place.name, "parent": parent}
+            readable = (project, *([parent] if parent else []))
+            problem = await self._git(_MAKE, aside, project, words, readable)
+            if problem:
+                message = f"No {kind} of {project} could be made for the run: {problem}."
+                raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=run.project, root=project)
+            await on_files(lambda _: os.rename(aside, aside.rpartition("~")[0]))
+        finally:
+            await on_trees(lambda _: shutil.rmtree(aside, ignore_errors=True))
+        _log.info("place_made", name=place.name, kind=kind)
+
+    async def save(self, workspace: str, project: str, run: Run, loop: Loop) -> str:
+        """Commit what the run has changed to its branch in the project; returns why that failed, or the empty text."""
+        assert run.place
+        folder = f"{self._folder}/{workspace}/{run.place.name}"
+        message = f"Loop {loop.sequence} of the run {run.run}"
+        words = {"kind": run.settings.place.name.lower(), "branch": run.place.branch, "message": message}
+        async with self._making.setdefault(project, asyncio.Lock()):
+            return await self._git(_SAVE, folder, project, words, ())
+
+    async def _git(
+        self, script: str, folder: str, project: str, words: dict[str, str], readable: tuple[str, ...]
+    ) -> str:
+        """Run a script in a place, with the project's repository; returns why it failed, or the empty text."""
+        said: list[str] = []
+
+        async def on_output(_channel: int, text: str) -> None:
+            said.append(text)
+
+        sandbox = replace(
+            self._sandbox,
+            writable=(*self._sandbox.writable, f"{project}/.git"),
+            inside=(*self._sandbox.inside, *readable),
+        )
+        limits = ShellLimits(file_mb=0)
+        shell = LocalShell(folder, limits, self._environment, sandbox=sandbox)
+        values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in {**words, "project": project}.items())
+        end = await shell.run(f"set -e\n{values}{script}", GIT_S_MAX, on_output, network=False)
+        if end.timed_out:
+            return f"git took more than {GIT_S_MAX:g} s"
+        return "" if end.exit_code == 0 else "".join(said).strip()[-SAID_CHARS:] or f"git ended with {end.exit_code}"
+
+    async def sweep(self, find: Find) -> None:
+        """Remove the places of runs that have been removed. Raises TurnwrightError, OSError."""
+        there = await on_files(lambda _: _listed(self._folder))
+        for start in range(0, len(there), NAMES_MAX):
+            part = there[start : start + NAMES_MAX]
+            kept = set(await find([Path(folder).name for folder in part]))
+            for folder in part:
+                if Path(folder).name not in kept:
+                    await self._remove(folder)
+
+    async def _remove(self, folder: str) -> None:
+        name = Path(folder).name
+        with suppress(OSError):
+            project = await on_files(lambda _: Path(folder, _PROJECT).read_text(encoding="utf-8"))
+            await self._git(_LEAVE, folder, project, {"name": name}, ())
+        await on_trees(lambda _: shutil.rmtree(folder, ignore_errors=True))
+        _log.info("place_removed", name=name)
+
+
+def _begin(aside: str, project: str) -> None:
+    os.makedirs(aside, mode=0o700)
+    Path(aside, _PROJECT).write_text(project, encoding="utf-8")
+
+
+def _listed(folder: str) -> list[str]:
+    """The places there are; what somebody is making now is none yet."""
+    found: list[str] = []
+    with suppress(FileNotFoundError):
+        for workspace in sorted(os.listdir(folder)):
+            for name in sorted(os.listdir(f"{folder}/{workspace}")):
+                place = f"{folder}/{workspace}/{name}"
+                if "~" not in name or os.stat(place).st_mtime < time.time() - ASIDE_S:
+                    found.append(place)
+    return found

@@ -1,0 +1,136 @@
+"""Runs that work in a work tree or a clone of the repository of their project. ADR 85."""
+
+import asyncio
+import os
+import subprocess
+
+import pytest
+from turnwright.types.v1 import settings_pb2
+
+pytestmark = pytest.mark.asyncio
+
+DONE = '<update status="200">Done.</update>'
+WORKTREE, CLONE = settings_pb2.PLACE_WORKTREE, settings_pb2.PLACE_CLONE
+WITHOUT_OURS = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
+def git(folder, *words) -> str:
+    """What git says there, as somebody who works there."""
+    named = ("-c", "user.name=A", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *named, *words], cwd=folder, env=WITHOUT_OURS, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def repository(folder) -> None:
+    git(folder, "init", "-q")
+    (folder / "a.txt").write_text("old\n")
+    (folder / ".gitignore").write_text("*.log\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "Begin")
+
+
+async def worked(services, run, place, *replies):
+    """The run after a loop with these replies."""
+    services.script(*replies)
+    if place:
+        await services.client.create_run(services.project, run, settings_pb2.RunSettings(model="m", place=place))
+    await services.until(await services.act(run=run))
+    return (await services.client.get_run(services.project, run)).run
+
+
+@pytest.fixture
+def changes():
+    return '<set path="a.txt">new\n</set><set path="b.txt">more\n</set><sh>echo log > x.log; cat a.txt</sh>' + DONE
+
+
+@pytest.mark.parametrize("place", [WORKTREE, CLONE])
+async def test_what_a_run_changes_is_on_its_branch_and_not_in_the_project(services, changes, place):
+    repository(services.files)
+    run = await worked(services, "r", place, changes)
+    assert run.status == 200, run.summary
+    assert (services.files / "a.txt").read_text() == "old\n"
+    assert not (services.files / "b.txt").exists()
+    branch = run.place.branch
+    assert branch.startswith("turnwright/r-")
+    assert git(services.files, "show", f"{branch}:a.txt") == "new"
+    assert git(services.files, "diff", "--name-only", f"main...{branch}").split() == ["a.txt", "b.txt"]
+    assert git(services.files, "status", "--porcelain") == ""
+    assert (await services.entry("a.txt", "r")).body == "new\n"
+
+
+async def test_a_run_goes_on_where_it_was_and_a_fork_where_its_parent_is(services, changes):
+    repository(services.files)
+    await worked(services, "r", WORKTREE, changes)
+    looks = "<sh>cat a.txt b.txt x.log; git status --short; git log -1 --format=%s</sh>"
+    again = await worked(services, "r", None, looks + DONE)
+    assert again.status == 200
+    shown = [one.body async for one in services.client.list_entries(services.project, "r", "sh://**") if one.turn == 2]
+    assert "".join(shown) == "new\nmore\nlog\nLoop 1 of the run r\n"
+    fork = await services.client.fork_run(services.project, "r", new_run="f")
+    assert fork.place.parent == again.place.name
+    forked = await worked(services, "f", None, '<set path="c.txt">c\n</set>' + DONE)
+    listed = git(services.files, "ls-tree", "--name-only", forked.place.branch).split()
+    assert listed == [".gitignore", "a.txt", "b.txt", "c.txt"]
+    assert "c.txt" not in git(services.files, "ls-tree", "--name-only", again.place.branch)
+
+
+async def test_commits_of_a_clone_are_those_of_its_branch(services):
+    repository(services.files)
+    commits = "<sh>git config user.name M; git config user.email m@localhost; echo 1 > b.txt; git add b.txt; git commit -qm Mine; echo 2 > b.txt</sh>"
+    run = await worked(services, "r", CLONE, commits + DONE)
+    told = git(services.files, "log", "--format=%s", f"main..{run.place.branch}").splitlines()
+    assert told == ["Loop 1 of the run r", "Mine"]
+    assert git(services.files, "show", f"{run.place.branch}:b.txt") == "2"
+
+
+async def test_without_a_repository_there_is_no_place_and_the_loop_says_so(services):
+    run = await worked(services, "r", WORKTREE, DONE)
+    assert run.status == 500
+    assert "not the top of a git repository with a commit" in run.loop.reason
+
+
+async def test_what_a_repository_wants_to_be_run_sees_nothing_but_the_place(services, tmp_path):
+    """Hooks are not run, and a filter of the project's repository is none of the place's."""
+    repository(services.files)
+    ran = tmp_path / "ran"
+    for name in ("post-checkout", "reference-transaction", "post-index-change"):
+        hook = services.files / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
+        hook.chmod(0o755)
+    git(services.files, "config", "filter.evil.smudge", f"sh -c 'touch {ran}; cat'")
+    git(services.files, "config", "core.alternateRefsCommand", f"touch {ran}")
+    (services.files / ".git" / "info" / "attributes").write_text("*.txt filter=evil\n")
+    ran.unlink(missing_ok=True)
+    run = await worked(services, "r", WORKTREE, '<set path="a.txt">new\n</set>' + DONE)
+    assert run.status == 200
+    assert git(services.files, "show", f"{run.place.branch}:a.txt") == "new"
+    assert not ran.exists()
+
+
+async def test_many_runs_at_once_work_apart(services):
+    repository(services.files)
+    services.script('<sh>test -e own.txt || echo "$PWD" > own.txt</sh>' + DONE)
+    names = [f"r{number}" for number in range(6)]
+    for name in names:
+        await services.client.create_run(services.project, name, settings_pb2.RunSettings(model="m", place=WORKTREE))
+    queued = await asyncio.gather(*(services.act(run=name) for name in names))
+    await asyncio.gather(*(services.until(one) for one in queued))
+    runs = [(await services.client.get_run(services.project, name)).run for name in names]
+    roots = {git(services.files, "show", f"{run.place.branch}:own.txt") for run in runs}
+    assert {run.status for run in runs} == {200}
+    assert len(roots) == len(names)
+
+
+async def test_the_place_of_a_removed_run_is_removed_and_its_branch_stays(services):
+    repository(services.files)
+    places = services.root / "home" / "places"
+    kept = await worked(services, "kept", WORKTREE, '<set path="a.txt">new\n</set>' + DONE)
+    gone = await worked(services, "gone", WORKTREE, '<set path="a.txt">other\n</set>' + DONE)
+    await services.client.delete_run(services.project, "gone")
+    await services.restart("executor")
+    async with asyncio.timeout(30):
+        while [folder.name for folder in places.glob("*/*")] != [kept.place.name]:
+            await asyncio.sleep(0.05)
+    assert git(services.files, "show", f"{gone.place.branch}:a.txt") == "other"
+    assert git(services.files, "for-each-ref", "--format=%(refname)", "refs/places") == f"refs/places/{kept.place.name}"
