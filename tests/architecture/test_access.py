@@ -54,7 +54,7 @@ ASKED = {
     """,
     "service": """
         AdoptFiles Assemble Cancel CheckBudget CheckModels ClaimDeliveries ClaimRun ClaimWork CountTokens Describe Dispatch EndDelivery EndTurn
-        Explain Generate GetLease GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
+        Explain FindPlaces Generate GetLease GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
         WriteTitle
     """,
 }

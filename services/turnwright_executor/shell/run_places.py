@@ -36,8 +36,8 @@ from turnwright_kit.sandbox.sandbox import Sandbox
 GIT_S_MAX: Final = 300.0
 """Seconds that making or saving a place may take: a clone copies the history."""
 
-SAID_CHARS: Final = 500
-"""What is told of the words of a git that failed, in characters."""
+ERROR_CHARS_MAX: Final = 500
+"""Length of git's output in an error, in characters."""
 
 ASIDE_S: Final = 3600
 """Seconds after which a place that was not finished is nobody's any more."""
@@ -76,6 +76,7 @@ _ENVIRONMENT: Final = {
 _MAKE: Final = """
 [ -d "$project/.git" ] && base=$(git -C "$project" rev-parse -q --verify 'HEAD^{commit}') || {
   echo 'the project is not the top of a git repository with a commit' >&2; exit 1; }
+if own=$(git -C "$project" rev-parse -q --verify "refs/heads/$branch^{commit}"); then base=$own parent=; fi
 origin=$base
 git init -q --bare repo
 git --git-dir=repo config core.bare false
@@ -106,7 +107,10 @@ git --git-dir=repo update-ref "refs/heads/$branch" "$base"
 if [ "$kind" = clone ]; then git --git-dir=repo read-tree "$base"
 else echo 'gitdir: ../repo' > tree/.git; git --git-dir=repo --work-tree=tree reset -q --hard "$base"; fi
 """
-"""Makes a place in an empty folder. The project's repository keeps the commit whose objects the place borrows."""
+"""Makes a place in an empty folder: of its branch, if there is one, of its parent, or of HEAD.
+
+The project's repository keeps the commit whose objects the place borrows.
+"""
 
 _SAVE: Final = """
 export GIT_DIR="$PWD/repo" GIT_WORK_TREE="$PWD/tree"
@@ -180,7 +184,7 @@ class RunPlaces:
             await on_files(lambda _: os.rename(aside, aside.rpartition("~")[0]))
         finally:
             await on_trees(lambda _: shutil.rmtree(aside, ignore_errors=True))
-        _log.info("place_made", name=place.name, kind=kind)
+        _log.info("place_created", name=place.name, kind=kind)
 
     async def save(self, workspace: str, project: str, run: Run, loop: Loop) -> str:
         """Commit what the run has changed to its branch in the project; returns why that failed, or the empty text."""
@@ -195,10 +199,10 @@ class RunPlaces:
         self, script: str, folder: str, project: str, words: dict[str, str], readable: tuple[str, ...]
     ) -> str:
         """Run a script in a place, with the project's repository; returns why it failed, or the empty text."""
-        said: list[str] = []
+        output: list[str] = []
 
         async def on_output(_channel: int, text: str) -> None:
-            said.append(text)
+            output.append(text)
 
         sandbox = replace(
             self._sandbox,
@@ -211,7 +215,11 @@ class RunPlaces:
         end = await shell.run(f"set -e\n{values}{script}", GIT_S_MAX, on_output, network=False)
         if end.timed_out:
             return f"git took more than {GIT_S_MAX:g} s"
-        return "" if end.exit_code == 0 else "".join(said).strip()[-SAID_CHARS:] or f"git ended with {end.exit_code}"
+        return (
+            ""
+            if end.exit_code == 0
+            else "".join(output).strip()[-ERROR_CHARS_MAX:] or f"git ended with {end.exit_code}"
+        )
 
     async def sweep(self, find: Find) -> None:
         """Remove the places of runs that have been removed. Raises TurnwrightError, OSError."""

@@ -17,7 +17,9 @@ WITHOUT_OURS = {name: value for name, value in os.environ.items() if not name.st
 def git(folder, *words) -> str:
     """What git says there, as somebody who works there."""
     named = ("-c", "user.name=A", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main")
-    done = subprocess.run(["git", *named, *words], cwd=folder, env=WITHOUT_OURS, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *named, *words], cwd=folder, env=WITHOUT_OURS, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 

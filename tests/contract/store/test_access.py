@@ -54,6 +54,7 @@ async def test_a_writer_above_the_tier_of_the_call_is_refused(server, run):
 OF_NO_RUN = {
     "ClaimDeliveries": {},
     "EndDelivery": {},
+    "FindPlaces": {},
     "ListWork": {},
     "ClaimWork": {"owner": "me"},
     "RenewLeases": {"owner": "me"},
