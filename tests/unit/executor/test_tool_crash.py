@@ -98,10 +98,11 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
     context = bench.context(Command("think"))
 
     async def found(_project) -> Placement:
-        return Placement(context.workspace, context.shell)
+        return Placement(context.workspace, context.shell, "")
 
     hubs = Hubs("o", ledger, ExecutorSettings())
-    calls = ToolCalls(ledger, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
+    tools, hooks = {**TOOLS, "think": Crashing()}, Hooks(new_registry())
+    calls = ToolCalls(ledger, tools, found, hooks, hubs, 8, "bench", ToolCatalogue())
     with logged("info") as lines:
         record = await calls.call(ClientCommand(address, Command("think", body="Hm."), ALICE, "1"))
     await hubs.close()
