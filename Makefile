@@ -7,6 +7,7 @@ GEN     := .gen-venv
 ORACLE  := .oracle-venv
 RELEASE := .release-venv
 UI      := services/turnwright_ui
+CLIENT  := services/clients/ts
 TESTS   := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
 RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
@@ -87,8 +88,8 @@ gen-check: gen
 	@test -z "$$(git status --porcelain -- gen)" || { git --no-pager diff --stat -- gen; \
 	  git status --short -- gen; echo 'gen/ is not what protos/ says: run `make gen` and commit it.'; exit 1; }
 
-# The page, from its sources and the stubs for TypeScript.
-ui: $(UI)/node_modules/.installed
+# The page, from its sources and the client for TypeScript.
+ui: $(CLIENT)/dist/index.js
 	npm --prefix $(UI) run --silent build
 
 ui-check: ui
@@ -128,13 +129,13 @@ mutants: $(VENV)/.installed-dev
 oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
 	TURNWRIGHT_ORACLE_PYTHON=$(CURDIR)/$(ORACLE)/bin/python $(BIN)/python -m pytest -m oracle tests/oracle
 
-# The programs of docs/clients that take long to build: Java, Rust, and a page in chromium.
+# The programs of docs/clients that take long to build: Java and Rust.
 polyglot: $(VENV)/.installed-dev $(GEN)/.installed node_modules/.installed build/tools/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
 	$(BIN)/python -m pytest -m polyglot tests/polyglot
 
-# The page in chromium.
-ui-test: $(VENV)/.installed-dev
+# The page, and the client for TypeScript, in chromium.
+ui-test: $(VENV)/.installed-dev node_modules/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
 	@$(BIN)/python -m pytest -m browser tests/ui
 
@@ -153,9 +154,9 @@ image-test: $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[image]'
 	$(BIN)/python -m pytest -m image tests/deploy
 
-# What a release publishes, in dist/: wheel and sdist, tried in an empty environment as whoever installs them has it; the chart; and
-# what the image consists of.
-dist: chart
+# What a release publishes, in dist/: wheel and sdist, tried in an empty environment as whoever installs them has it; the client for
+# TypeScript, which its test has installed; the chart; and what the image consists of.
+dist: chart node_modules/.installed
 	rm -rf dist build/empty
 	$(BIN)/hatchling build -d dist
 	$(BIN)/python -m venv build/empty
@@ -164,6 +165,7 @@ dist: chart
 	cd build && empty/bin/turnwright --version && empty/bin/turnwright demo
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[prices,telemetry,tokenizer]"
 	$(RELEASE)/bin/helm package --destination dist build/chart/turnwright
+	cd $(CLIENT) && npm pack --silent --pack-destination $(CURDIR)/dist
 	$(RELEASE)/bin/cyclonedx-py environment --output-reproducible --output-file dist/turnwright.cdx.json build/empty/bin/python
 
 # The chart that a release publishes, in build/chart.
@@ -184,7 +186,7 @@ postgres-stop:
 	@.ci/postgres stop
 
 clean:
-	rm -rf $(VENV) $(GEN) $(ORACLE) $(RELEASE) node_modules $(UI)/node_modules build dist
+	rm -rf $(VENV) $(GEN) $(ORACLE) $(RELEASE) node_modules $(CLIENT)/node_modules $(CLIENT)/dist build dist
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(RECENT)'
@@ -234,10 +236,9 @@ build/tools/.installed: tests/stubs/pom.xml
 	chmod +x build/tools/protoc build/tools/protoc-gen-grpc-java
 	@touch $@
 
-node_modules/.installed: package.json
-	npm install --no-audit --no-fund --silent --no-package-lock
+node_modules/.installed: package-lock.json
+	npm ci --no-audit --no-fund --silent
 	@touch $@
 
-$(UI)/node_modules/.installed: $(UI)/package-lock.json
-	npm --prefix $(UI) ci --no-audit --no-fund --silent
-	@touch $@
+$(CLIENT)/dist/index.js: node_modules/.installed $(CLIENT)/package.json $(CLIENT)/tsconfig.json $(shell find $(CLIENT)/src gen/ts -type f)
+	npm --prefix $(CLIENT) run --silent build

@@ -16,8 +16,8 @@ from turnwright_core import __version__
 
 ROOT = Path(__file__).parents[2]
 SERVICES = ROOT / "services"
-BUILT_FROM = tuple(f"turnwright_ui/{name}" for name in ("src/", "package", "tsconfig.json", ".npmrc"))
-"""What the page is built from."""
+BUILT_FROM = ("clients/", *(f"turnwright_ui/{name}" for name in ("src/", "package.json", "tsconfig.json", "build.mjs")))
+"""What the page is built from, and clients in other languages."""
 WAIT_S = 110
 
 pytest.importorskip("hatchling", reason="install the extra `test`: the wheel is built by hatchling")

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from e2e.cli_process import PORTS, Bench, Process, loop_status
-from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB
+from polyglot.pages import GO, JAVA, PYTHON, RUST
 from turnwright_kit.plugins import HOOKS, PROMPT, SECTIONS, TOOLS, VENDORS
 
 REPO = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ FENCE = re.compile(
     r"(?:^<!-- shown: (?P<shown>[^\n]+) -->\n)?^(?P<indent> *)(?P<fence>```+|~~~+)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence) *$",
     re.MULTILINE | re.DOTALL,
 )
-PROGRAMS = (PYTHON, GO, NODE, WEB, JAVA, RUST)
+PROGRAMS = (PYTHON, GO, JAVA, RUST)
 KINDS = {kind.group: kind.setting for kind in (HOOKS, TOOLS, SECTIONS, PROMPT, VENDORS)}
 WAIT_S = 100
 
@@ -42,12 +42,15 @@ ELSEWHERE = {
     ("docs/runbook.md", "shell"): "tests/e2e/test_runbook.py",
     ("docs/clients/http.md", "sh"): "tests/e2e/test_http_page.py",
     ("docs/clients/http.md", "js"): "tests/e2e/test_http_page.py",
+    ("docs/clients/typescript.md", "sh"): "tests/polyglot/test_typescript.py",
+    ("docs/clients/typescript.md", "js"): "tests/polyglot/test_typescript.py",
+    ("docs/clients/typescript.md", "tsx"): "tests/ui/test_client.py",
     ("docs/webhooks.md", "python"): "tests/contract/test_webhooks.py",
     ("docs/clients.md", "json"): "tests/unit/cli/test_prompt_edits.py",
 } | {
     (f"docs/clients/{program.page}", language): "tests/polyglot/test_clients.py"
     for program in PROGRAMS
-    for language in ("go", "html", "java", "rust", "sh", "toml", "ts", "xml")
+    for language in ("go", "java", "rust", "sh", "toml", "xml")
 }
 
 

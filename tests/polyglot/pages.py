@@ -55,12 +55,7 @@ class Program:
             return missing_go(MODULE)
         if self.needs and not shutil.which(self.needs):
             return f"needs {self.needs}: it builds the program"
-        is_node = self.needs == "node"
-        return (
-            "needs Node: `make node_modules/.installed`"
-            if is_node and not (REPO / "node_modules/esbuild").is_dir()
-            else ""
-        )
+        return ""
 
 
 @functools.cache
@@ -101,12 +96,8 @@ def build(program: Program) -> None:
         assert made.returncode == 0, f"{command}\n{made.stdout}{made.stderr}"
 
 
-BUNDLE = "../../../node_modules/.bin/esbuild --log-level=warning --bundle"
-NPM = ("npm install", "npx esbuild")
 PYTHON = Program("python", "python.md")
 GO = Program("go", "go.md", "go", ("go build -o client .",), ("go mod init",), reads_on=False)
-NODE = Program("node", "typescript.md", "node", (f"{BUNDLE} node.ts --platform=node --outfile=node.cjs",), NPM)
-WEB = Program("web", "typescript.md", "node", (f"{BUNDLE} web.ts --outfile=web.js", "../../../node_modules/.bin/tsc"))
 JAVA = Program(
     "java",
     "java.md",

@@ -53,10 +53,10 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def chromium() -> AsyncIterator[Any]:
+async def chromium(*more: str) -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright
 
-    arguments = ["--no-sandbox"]
+    arguments = ["--no-sandbox", *more]
     async with (
         async_playwright() as started,
         await started.chromium.launch(executable_path=CHROMIUM, args=arguments) as browser,

@@ -52,7 +52,7 @@ function Offer({ offered, hasOne, dismiss }: { offered: string; hasOne: boolean;
   useEffect(() => {
     dialog.current?.showModal();
     const door = Door.of(offered);
-    door.call(door.grants.getIdentity, { pageSize: 1 }).then((who) => setName(who.principal), () => {});
+    door.grants.getIdentity({ pageSize: 1 }).then((who) => setName(who.principal), () => {});
   }, [offered]);
   const take = () => {
     keepToken(offered);
@@ -102,7 +102,7 @@ function App() {
   useEffect(() => {
     if (!door?.isLive) return;
     // A token that is not known any more is of no use to this tab either.
-    door.call(door.grants.getIdentity, { pageSize: 1 }).then((who) => setName(who.principal)).catch((error: unknown) => {
+    door.grants.getIdentity({ pageSize: 1 }).then((who) => setName(who.principal)).catch((error: unknown) => {
       if (!isUnknownToken(error)) return;
       keepToken("");
       setProblem(words(error));

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import {
   type ExplainedPiece, type PacketExplanation, PacketStepKind, PieceForm, PieceKind,
-} from "@turnwright/protos/turnwright/types/v1/explanation_pb.js";
+} from "@turnwright/client/protos/turnwright/types/v1/explanation_pb.js";
 import { words } from "./door.js";
 import { go } from "./routes.js";
 import { Rows } from "./rows.js";
@@ -25,7 +25,7 @@ export function PacketView({ model, part }: { model: RunModel; part: string }) {
   const [found, setFound] = useState<{ number: number; now?: PacketExplanation | undefined; before?: PacketExplanation | undefined; problem?: string }>({ number: 0 });
   useEffect(() => {
     let isGone = false;
-    const explain = async (turn: number) => (await model.door.call(model.door.executor.explainPacket, { ...model.address, turn, piecesMax: PIECES_MAX })).explanation;
+    const explain = async (turn: number) => (await model.door.executor.explainPacket({ ...model.address, turn, piecesMax: PIECES_MAX })).explanation;
     const read = async () => {
       const now = await explain(number);
       if (!isGone) setFound({ number, now });

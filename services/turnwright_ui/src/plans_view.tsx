@@ -2,7 +2,7 @@
 import { createTwoFilesPatch } from "diff";
 import { useEffect, useState } from "preact/hooks";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import { type Plan, PlanStatus } from "@turnwright/protos/turnwright/types/v1/plan_pb.js";
+import { type Plan, PlanStatus } from "@turnwright/client/protos/turnwright/types/v1/plan_pb.js";
 import { Diff } from "./diff_view.js";
 import { words } from "./door.js";
 import { to } from "./routes.js";
@@ -40,7 +40,7 @@ function Versions({ model, latest }: { model: RunModel; latest: Plan }) {
   const number = version || latest.version;
   useEffect(() => {
     let isGone = false;
-    const get = async (wanted: number) => (await model.door.call(model.door.plans.getPlan, { ...model.address, planId: latest.planId, version: wanted })).plan;
+    const get = async (wanted: number) => (await model.door.plans.getPlan({ ...model.address, planId: latest.planId, version: wanted })).plan;
     const read = async () => {
       const plan = number === latest.version ? latest : await get(number);
       const before = number > 1 ? await get(number - 1).catch(() => undefined) : undefined;

@@ -1,14 +1,15 @@
 /** Proposals that wait: what would happen, hunk by hunk, and the decision. */
 import { create } from "@bufbuild/protobuf";
+import { TurnwrightError } from "@turnwright/client";
 import { applyPatch, structuredPatch, type StructuredPatch } from "diff";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import type { GetProposalResponse } from "@turnwright/protos/turnwright/proposals/v1/proposal_service_pb.js";
-import { AcceptSchema, RejectSchema } from "@turnwright/protos/turnwright/proposals/v1/proposal_service_pb.js";
-import { type EditedContent, EditedContentSchema } from "@turnwright/protos/turnwright/types/v1/command_record_pb.js";
-import { type Proposal, FileChangeKind } from "@turnwright/protos/turnwright/types/v1/proposal_pb.js";
-import { ApproveToolsSchema, DecisionScope } from "@turnwright/protos/turnwright/types/v1/session_command_pb.js";
+import type { GetProposalResponse } from "@turnwright/client/protos/turnwright/proposals/v1/proposal_service_pb.js";
+import { AcceptSchema, RejectSchema } from "@turnwright/client/protos/turnwright/proposals/v1/proposal_service_pb.js";
+import { type EditedContent, EditedContentSchema } from "@turnwright/client/protos/turnwright/types/v1/command_record_pb.js";
+import { type Proposal, FileChangeKind } from "@turnwright/client/protos/turnwright/types/v1/proposal_pb.js";
+import { ApproveToolsSchema, DecisionScope } from "@turnwright/client/protos/turnwright/types/v1/session_command_pb.js";
 import { Diff, Hunk } from "./diff_view.js";
-import { reason, words } from "./door.js";
+import { words } from "./door.js";
 import type { RunModel } from "./run_model.js";
 import { Line, Long } from "./text.js";
 import { plural } from "./words.js";
@@ -54,8 +55,8 @@ function ProposalView({ model, proposal }: { model: RunModel; proposal: Proposal
   useEffect(() => {
     let isGone = false;
     if (model.door.isLive) {
-      model.door.call(model.door.proposals.getProposal, { ...model.address, path: proposal.path })
-        .then((found) => isGone || setFull(found), (error: unknown) => isGone || reason(error) === "NOT_PROPOSED" || setProblem(words(error)));
+      model.door.proposals.getProposal({ ...model.address, path: proposal.path })
+        .then((found) => isGone || setFull(found), (error: unknown) => isGone || TurnwrightError.of(error).reason === "NOT_PROPOSED" || setProblem(words(error)));
     }
     return () => void (isGone = true);
   }, [proposal]);
@@ -78,20 +79,20 @@ function ProposalView({ model, proposal }: { model: RunModel; proposal: Proposal
     setProblem("");
     void work().catch((error: unknown) => {
       setSent(false);
-      setProblem(reason(error) === "NOT_PROPOSED" ? "Somebody else has decided meanwhile." : words(error));
+      setProblem(TurnwrightError.of(error).reason === "NOT_PROPOSED" ? "Somebody else has decided meanwhile." : words(error));
     });
   };
-  const at = () => ({ ...model.address, path: proposal.path, requestId: crypto.randomUUID() });
+  const at = () => ({ ...model.address, path: proposal.path });
   const accept = () => send(async () => {
     if (isLasting) {
       const value = create(ApproveToolsSchema, { calls: [proposal.path], scope: DecisionScope.RUN, contents: contents() });
       return model.door.submit(model.project, model.run, { case: "approveTools", value });
     }
     const value = create(AcceptSchema, { contents: contents(), answer: isQuestion ? comment : "", comment: effect.case === "files" ? comment : "" });
-    return model.door.call(model.door.proposals.resolveProposal, { ...at(), decision: { case: "accept", value } });
+    return model.door.proposals.resolveProposal({ ...at(), decision: { case: "accept", value } });
   });
   const reject = () => send(() =>
-    model.door.call(model.door.proposals.resolveProposal, { ...at(), decision: { case: "reject", value: create(RejectSchema, { comment }) } }));
+    model.door.proposals.resolveProposal({ ...at(), decision: { case: "reject", value: create(RejectSchema, { comment }) } }));
   const turn = (key: string) => {
     const next = new Set(leftOut);
     if (!next.delete(key)) next.add(key);

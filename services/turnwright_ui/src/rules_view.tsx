@@ -1,7 +1,7 @@
 /** The approval rules that hold, as a matrix: what each says, by level. */
 import { useEffect, useState } from "preact/hooks";
-import { type Rule, RuleLevel, type RuleSet, RuleVerdict } from "@turnwright/protos/turnwright/types/v1/rule_pb.js";
-import { Mode } from "@turnwright/protos/turnwright/types/v1/settings_pb.js";
+import { type Rule, RuleLevel, type RuleSet, RuleVerdict } from "@turnwright/client/protos/turnwright/types/v1/rule_pb.js";
+import { Mode } from "@turnwright/client/protos/turnwright/types/v1/settings_pb.js";
 import { type Door, words } from "./door.js";
 import { Line } from "./text.js";
 import { plural } from "./words.js";
@@ -19,7 +19,7 @@ export function RulesView({ door, project, run }: { door: Door; project: string;
   const [problem, setProblem] = useState("");
   useEffect(() => {
     let isGone = false;
-    door.call(door.rules.listRules, { project, run }).then(
+    door.rules.listRules({ project, run }).then(
       (found) => isGone || setSet(found.set), (error: unknown) => isGone || setProblem(words(error)));
     return () => void (isGone = true);
   }, [door, project, run]);

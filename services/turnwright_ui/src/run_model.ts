@@ -1,14 +1,13 @@
 /** A run that is being looked at: its events, folded, and its turns with their figures. */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { Duration } from "@bufbuild/protobuf/wkt";
-import type { EventCursor } from "@turnwright/protos/turnwright/types/v1/cursor_pb.js";
-import { PlanEvents, type WatchRunResponse } from "@turnwright/protos/turnwright/executor/v1/executor_service_pb.js";
-import { RunProgress_Phase } from "@turnwright/protos/turnwright/executor/v1/event_pb.js";
-import { SessionState } from "@turnwright/protos/turnwright/types/v1/session_pb.js";
-import type { Turn } from "@turnwright/protos/turnwright/types/v1/turn_pb.js";
+import { RunFold } from "@turnwright/client";
+import { PlanEvents, type WatchRunResponse } from "@turnwright/client/protos/turnwright/executor/v1/executor_service_pb.js";
+import { RunProgress_Phase } from "@turnwright/client/protos/turnwright/executor/v1/event_pb.js";
+import { SessionState } from "@turnwright/client/protos/turnwright/types/v1/session_pb.js";
+import type { Turn } from "@turnwright/client/protos/turnwright/types/v1/turn_pb.js";
 import { announce } from "./announcer.js";
-import { type Door, words } from "./door.js";
-import { RunFold } from "./fold.js";
+import { type Door, WHILE_SHOWN, words } from "./door.js";
 import { Store } from "./store.js";
 import { stateWord } from "./words.js";
 
@@ -50,7 +49,6 @@ export class RunModel extends Store {
   progress = "";
   isLoaded = false;
   private readonly seen = new Map<number, Seen>();
-  private after: EventCursor | undefined;
   private readonly ending = new AbortController();
 
   constructor(readonly door: Door, readonly project: string, readonly run: string) {
@@ -108,11 +106,11 @@ export class RunModel extends Store {
 
   private async follow(): Promise<void> {
     const { signal } = this.ending;
-    const open = (connection: AbortSignal) => this.door.executor.watchRun(
-      { ...this.address, batched: true, plans: PlanEvents.OPERATIONS, ...(this.after ? { after: this.after } : {}) }, { signal: connection },
-    );
+    const request = { ...this.address, plans: PlanEvents.OPERATIONS };
+    const { isLive, executor } = this.door;
     try {
-      for await (const message of this.door.resumed(open, signal)) this.take(message);
+      const events = isLive ? this.door.watchRun(request, { ...WHILE_SHOWN, signal }) : executor.watchRun(request, { signal });
+      for await (const message of events) this.take(message);
     } catch (error) {
       if (!signal.aborted) this.fail(error);
     }
@@ -125,7 +123,6 @@ export class RunModel extends Store {
 
   private take(message: WatchRunResponse): void {
     const { event } = message;
-    if (event.case === "batch") return event.value.events.forEach((each) => this.take(each));
     if (event.case === "heartbeat") return;
     this.fold.apply(message);
     if (event.case === "snapshot") {
@@ -134,7 +131,6 @@ export class RunModel extends Store {
       this.isLoaded = true;
       void this.readTurns().catch((error: unknown) => this.fail(error));
     }
-    this.after = message.cursor;
     this.note(message);
     this.changed();
   }
@@ -143,7 +139,7 @@ export class RunModel extends Store {
   private async readTurns(): Promise<void> {
     let pageToken = "";
     do {
-      const page = await this.door.call(this.door.turns.listTurns, { ...this.address, pageSize: TURNS_A_PAGE, pageToken });
+      const page = await this.door.turns.listTurns({ ...this.address, pageSize: TURNS_A_PAGE, pageToken });
       for (const turn of page.turns) {
         if (!this.turns.get(turn.number)?.result) this.turns.set(turn.number, turn);
         if (!turn.result && turn.beginTime && !this.seen.has(turn.number)) this.seen.set(turn.number, this.seenLate(turn.number, timestampMs(turn.beginTime)));

@@ -1,7 +1,7 @@
 /** A run: its turns as a timeline, the one that was chosen, what waits for a person, and the chat. */
 import { useMemo, useState } from "preact/hooks";
-import { SessionState } from "@turnwright/protos/turnwright/types/v1/session_pb.js";
-import { QueuedCommandKind } from "@turnwright/protos/turnwright/types/v1/session_command_pb.js";
+import { SessionState } from "@turnwright/client/protos/turnwright/types/v1/session_pb.js";
+import { QueuedCommandKind } from "@turnwright/client/protos/turnwright/types/v1/session_command_pb.js";
 import { userMessage } from "./commands.js";
 import { words } from "./door.js";
 import { PacketView } from "./packet_view.js";
@@ -141,7 +141,7 @@ function Chat({ model }: { model: RunModel }) {
           {queue.map(({ commandId, kind, preview }, index) => (
             <li key={commandId || index}>
               {QUEUED[kind] ?? "command"}: <Line text={preview} max={130} />{" "}
-              {commandId && <button type="button" onClick={() => attempt(model.door.call(model.door.sessions.cancelCommand, { ...model.address, commandId }))}>Cancel {QUEUED[kind] ?? "command"} {index + 1}</button>}
+              {commandId && <button type="button" onClick={() => attempt(model.door.sessions.cancelCommand({ ...model.address, commandId }))}>Cancel {QUEUED[kind] ?? "command"} {index + 1}</button>}
             </li>
           ))}
         </ol>

@@ -1,9 +1,10 @@
 /** The runs of all projects that the caller may read, as they change. */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import type { WatchRunsResponse } from "@turnwright/protos/turnwright/runs/v1/watch_runs_pb.js";
-import { type Run, type RunOverview } from "@turnwright/protos/turnwright/types/v1/run_pb.js";
+import { RunsFold } from "@turnwright/client";
+import type { WatchRunsResponse } from "@turnwright/client/protos/turnwright/runs/v1/watch_runs_pb.js";
+import type { Run } from "@turnwright/client/protos/turnwright/types/v1/run_pb.js";
 import { announce } from "./announcer.js";
-import { type Door, pause, words } from "./door.js";
+import { type Door, WHILE_SHOWN, words } from "./door.js";
 import { Store } from "./store.js";
 
 /** Streams at a time: a browser has six connections to a host without HTTP/2. With more projects each gets its turn. */
@@ -11,6 +12,7 @@ const STREAMS = 3;
 /** A stream that was silent for so long makes room for another project's. */
 const QUIET_MS = 4000;
 const PROJECTS_EVERY_MS = 30_000;
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export interface ListedRun {
   key: string;
@@ -23,8 +25,7 @@ export class RunsModel extends Store {
   projects: string[] = [];
   problem = "";
   isLoaded = false;
-  private readonly byProject = new Map<string, Map<string, ListedRun>>();
-  private readonly cursors = new Map<string, string>();
+  private readonly byProject = new Map<string, RunsFold>();
   private readonly waiting: string[] = [];
   private readonly ending = new AbortController();
   private sorted: ListedRun[] | undefined;
@@ -43,12 +44,14 @@ export class RunsModel extends Store {
 
   /** Latest written first. */
   all(): ListedRun[] {
-    this.sorted ??= [...this.byProject.values()].flatMap((runs) => [...runs.values()]).sort((a, b) => b.time - a.time);
+    this.sorted ??= this.projects.flatMap((project) => this.of(project)).sort((a, b) => b.time - a.time);
     return this.sorted;
   }
 
   of(project: string): ListedRun[] {
-    return [...(this.byProject.get(project)?.values() ?? [])];
+    return [...(this.byProject.get(project)?.runs.values() ?? [])].map(({ run, proposals }) => (
+      { key: `${project}/${run!.run}`, run: run!, proposals, time: run!.updateTime ? timestampMs(run!.updateTime) : 0 }
+    ));
   }
 
   private async follow(): Promise<void> {
@@ -64,7 +67,7 @@ export class RunsModel extends Store {
     const found: string[] = [];
     let pageToken = "";
     do {
-      const page = await this.door.call(this.door.projects.listProjects, { pageSize: 1000, pageToken });
+      const page = await this.door.projects.listProjects({ pageSize: 1000, pageToken });
       found.push(...page.projects.map(({ name }) => name));
       pageToken = page.nextPageToken;
     } while (pageToken);
@@ -108,13 +111,16 @@ export class RunsModel extends Store {
       clearTimeout(timer);
       timer = setTimeout(() => (this.waiting.length ? end() : leaveWhenQuiet()), QUIET_MS);
     };
-    let coming = new Map<string, ListedRun>();
-    const open = (signal: AbortSignal) => this.door.runs.watchRuns({ project, after: this.cursors.get(project) ?? "" }, { signal });
+    const fold = this.byProject.get(project) ?? new RunsFold();
+    this.byProject.set(project, fold);
     try {
-      for await (const message of this.door.resumed(open, turn.signal)) {
-        coming = this.fold(project, message, coming);
-        if (message.cursor) this.cursors.set(project, message.cursor);
+      for await (const message of this.door.watchRuns({ project, after: fold.cursor }, { ...WHILE_SHOWN, signal: turn.signal })) {
+        this.tell(message, fold);
+        fold.apply(message);
         if (message.cursor || message.event.case === "heartbeat") leaveWhenQuiet();
+        if (message.event.case === "heartbeat" || !fold.isLoaded) continue;
+        this.isLoaded = true;
+        this.touched();
       }
     } finally {
       clearTimeout(timer);
@@ -122,28 +128,10 @@ export class RunsModel extends Store {
     }
   }
 
-  private fold(project: string, { event }: WatchRunsResponse, coming: Map<string, ListedRun>): Map<string, ListedRun> {
-    const keep = (there: Map<string, ListedRun>, { run, proposals }: RunOverview) => {
-      if (!run) return;
-      const time = run.updateTime ? timestampMs(run.updateTime) : 0;
-      there.set(run.run, { key: `${project}/${run.run}`, run, proposals, time });
-    };
-    if (event.case === "snapshot") {
-      if (event.value.part === 0) coming = new Map();
-      for (const one of event.value.runs) keep(coming, one);
-      if (!event.value.last) return coming;
-      this.byProject.set(project, coming);
-      this.isLoaded = true;
-    } else if (event.case === "changed") {
-      const there = this.byProject.get(project) ?? new Map<string, ListedRun>();
-      this.byProject.set(project, there);
-      for (const gone of event.value.deleted) there.delete(gone);
-      for (const one of [...event.value.created, ...event.value.updated]) {
-        if (one.proposals > (there.get(one.run?.run ?? "")?.proposals ?? 0)) announce(`The run ${one.run?.run} waits for a decision.`);
-        keep(there, one);
-      }
-    } else return coming;
-    this.touched();
-    return coming;
+  private tell({ event }: WatchRunsResponse, { runs }: RunsFold): void {
+    if (event.case !== "changed") return;
+    for (const { run, proposals } of [...event.value.created, ...event.value.updated]) {
+      if (proposals > (runs.get(run!.run)?.proposals ?? 0)) announce(`The run ${run!.run} waits for a decision.`);
+    }
   }
 }

@@ -1,7 +1,7 @@
 /** The list of runs, and the form that gives an agent a new task. */
 import { useMemo, useState } from "preact/hooks";
-import { SessionState } from "@turnwright/protos/turnwright/types/v1/session_pb.js";
-import { Mode } from "@turnwright/protos/turnwright/types/v1/settings_pb.js";
+import { SessionState } from "@turnwright/client/protos/turnwright/types/v1/session_pb.js";
+import { Mode } from "@turnwright/client/protos/turnwright/types/v1/settings_pb.js";
 import { userMessage } from "./commands.js";
 import { type Door, words } from "./door.js";
 import { Rows } from "./rows.js";
@@ -71,7 +71,7 @@ function NewTask({ door, projects, chosen }: { door: Door; projects: string[]; c
   const [models, setModels] = useState<string[]>([]);
   const [problem, setProblem] = useState("");
   const readModels = () => {
-    if (models.length === 0) door.call(door.models.listModels, {}).then((page) => setModels(page.models.map(({ alias }) => alias)), (error) => setProblem(words(error)));
+    if (models.length === 0) door.models.listModels({}).then((page) => setModels(page.models.map(({ alias }) => alias)), (error) => setProblem(words(error)));
   };
   const give = async (event: SubmitEvent) => {
     event.preventDefault();

@@ -1,8 +1,8 @@
 /** One turn: what was asked, what the model said, what its commands did, and who decided. */
 import { useState } from "preact/hooks";
-import type { CommandDecision, CommandRecord } from "@turnwright/protos/turnwright/types/v1/command_record_pb.js";
-import { DecisionKind } from "@turnwright/protos/turnwright/types/v1/command_record_pb.js";
-import type { Entry } from "@turnwright/protos/turnwright/types/v1/entry_pb.js";
+import type { CommandDecision, CommandRecord } from "@turnwright/client/protos/turnwright/types/v1/command_record_pb.js";
+import { DecisionKind } from "@turnwright/client/protos/turnwright/types/v1/command_record_pb.js";
+import type { Entry } from "@turnwright/client/protos/turnwright/types/v1/entry_pb.js";
 import { words } from "./door.js";
 import { Diff } from "./diff_view.js";
 import { go, to } from "./routes.js";
@@ -55,7 +55,7 @@ function Actions({ model, number, isEnded }: { model: RunModel; number: number; 
   const [problem, setProblem] = useState("");
   const attempt = (work: () => Promise<void>) => () => void work().catch((error: unknown) => setProblem(words(error)));
   const fork = attempt(async () => {
-    const made = await model.door.call(model.door.runs.forkRun, { ...model.address, turn: number, requestId: crypto.randomUUID() });
+    const made = await model.door.runs.forkRun({ ...model.address, turn: number });
     go("run", model.project, made.run!.run);
   });
   const rewind = attempt(async () => {
@@ -96,7 +96,7 @@ function Body({ model, entry }: { model: RunModel; entry: Entry }) {
   const [problem, setProblem] = useState("");
   const isCut = Number(entry.bodySizeBytes) > entry.body.length * 4 || new TextEncoder().encode(entry.body).length < Number(entry.bodySizeBytes);
   const read = async () => {
-    const { entry: found } = await model.door.call(model.door.entries.getEntry, { ...model.address, path: entry.path, bodyBytesMax: BODY_BYTES_MAX });
+    const { entry: found } = await model.door.entries.getEntry({ ...model.address, path: entry.path, bodyBytesMax: BODY_BYTES_MAX });
     setWhole(found!.body);
   };
   return (

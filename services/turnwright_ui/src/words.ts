@@ -1,5 +1,5 @@
 /** Words and figures for people. */
-import { SessionState } from "@turnwright/protos/turnwright/types/v1/session_pb.js";
+import { SessionState } from "@turnwright/client/protos/turnwright/types/v1/session_pb.js";
 
 const STATES: Record<number, string> = {
   [SessionState.UNSPECIFIED]: "unknown",

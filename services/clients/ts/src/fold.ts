@@ -1,13 +1,14 @@
 /** The state of a run folded from its events, as every client folds them (docs/clients.md). */
-import type { OutputAppended, Snapshot } from "@turnwright/protos/turnwright/executor/v1/event_pb.js";
-import type { WatchRunResponse } from "@turnwright/protos/turnwright/executor/v1/executor_service_pb.js";
-import type { Delta } from "@turnwright/protos/turnwright/types/v1/delta_pb.js";
-import type { Entry } from "@turnwright/protos/turnwright/types/v1/entry_pb.js";
-import type { Plan } from "@turnwright/protos/turnwright/types/v1/plan_pb.js";
-import type { Proposal } from "@turnwright/protos/turnwright/types/v1/proposal_pb.js";
-import type { Run } from "@turnwright/protos/turnwright/types/v1/run_pb.js";
-import { SessionState } from "@turnwright/protos/turnwright/types/v1/session_pb.js";
-import type { QueuedCommand } from "@turnwright/protos/turnwright/types/v1/session_command_pb.js";
+import type { EventCursor } from "#protos/turnwright/types/v1/cursor_pb.js";
+import type { OutputAppended, Snapshot } from "#protos/turnwright/executor/v1/event_pb.js";
+import type { WatchRunResponse } from "#protos/turnwright/executor/v1/executor_service_pb.js";
+import type { Delta } from "#protos/turnwright/types/v1/delta_pb.js";
+import type { Entry } from "#protos/turnwright/types/v1/entry_pb.js";
+import type { Plan } from "#protos/turnwright/types/v1/plan_pb.js";
+import type { Proposal } from "#protos/turnwright/types/v1/proposal_pb.js";
+import type { Run } from "#protos/turnwright/types/v1/run_pb.js";
+import { SessionState } from "#protos/turnwright/types/v1/session_pb.js";
+import type { QueuedCommand } from "#protos/turnwright/types/v1/session_command_pb.js";
 
 /** The reply that is being streamed. */
 export interface Partial {
@@ -29,8 +30,10 @@ export function turnOf(entry: Entry): number {
 
 const byPosition = (a: Entry, b: Entry) => (a.position < b.position ? -1 : a.position > b.position ? 1 : 0);
 
+/** Give `apply` each event of a watch, in order. */
 export class RunFold {
-  run: Run | undefined;
+  /** Where this is, to resume a watch: behind the last event, or the last part of a snapshot. */
+  cursor: EventCursor | undefined;
   state = SessionState.UNSPECIFIED;
   readonly entries = new Map<string, Entry>();
   proposals = new Map<string, Proposal>();
@@ -40,6 +43,19 @@ export class RunFold {
   private parts: Snapshot[] = [];
   private readonly ofTurn = new Map<number, Map<string, Entry>>();
   private readonly sorted = new Map<number, Entry[]>();
+
+  /** Number of the latest turn that was told of. */
+  latestTurn: number;
+
+  /** `run` is what is known of it already. */
+  constructor(public run?: Run) {
+    this.latestTurn = run?.turn ?? 0;
+  }
+
+  /** The prose of a turn's reply, as far as it has come. */
+  proseOf(turn: number): string {
+    return this.partial?.turn === turn ? this.partial.content : (this.entries.get(`assistant://${turn}`)?.body ?? "");
+  }
 
   /** The entries of a turn in the order of the timeline. */
   of(turn: number): Entry[] {
@@ -56,10 +72,14 @@ export class RunFold {
     return this.ofTurn.keys();
   }
 
-  apply({ event }: WatchRunResponse): void {
+  apply({ cursor, event }: WatchRunResponse): void {
+    if (event.case !== "heartbeat" && (event.case !== "snapshot" || event.value.last)) this.cursor = cursor;
     switch (event.case) {
       case "snapshot":
         return this.addPart(event.value);
+      case "turnStarted":
+        this.latestTurn = event.value.turn!.number;
+        return;
       case "streamStarted":
         this.partial = { turn: event.value.turn, content: "", reasoning: "", calls: [] };
         return;
@@ -121,6 +141,7 @@ export class RunFold {
       for (const piece of each.bodies) this.append(piece);
     }
     this.run = part.run;
+    this.latestTurn = part.run?.turn ?? 0;
     this.state = part.state;
     this.queue = part.queue;
     this.proposals = new Map(part.proposals.map((each) => [each.path, each]));

@@ -1,0 +1,23 @@
+/** In Node. */
+import { Agent } from "node:http";
+import { Agent as SecureAgent } from "node:https";
+import { createConnectTransport, createGrpcTransport, createGrpcWebTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import { type ConnectOptions, type Opened, urlOf, withToken } from "./transport.js";
+
+/** Executors take a ping every ten seconds at most. */
+const PING_MS = 20_000;
+
+export function open(address: string, token: string, options: ConnectOptions): Opened {
+  const baseUrl = urlOf(address, options);
+  const { protocol = "grpc", ca, cert, key } = options;
+  const files = Object.fromEntries(Object.entries({ ca, cert, key }).filter(([, file]) => file)) as Record<string, string>;
+  const interceptors = [withToken(token)];
+  if (protocol === "grpc") {
+    const sessionManager = new Http2SessionManager(baseUrl, { pingIntervalMs: PING_MS }, files);
+    return { transport: createGrpcTransport({ baseUrl, interceptors, sessionManager }), close: () => sessionManager.abort() };
+  }
+  const agent = baseUrl.startsWith("https:") ? new SecureAgent({ ...files, keepAlive: true }) : new Agent({ keepAlive: true });
+  const create = protocol === "connect" ? createConnectTransport : createGrpcWebTransport;
+  const transport = create({ baseUrl, httpVersion: "1.1", nodeOptions: { agent }, interceptors, useBinaryFormat: true });
+  return { transport, close: () => agent.destroy() };
+}
