@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 import pytest_asyncio
-from turnwright.types.v1 import grant_pb2
+from turnwright.types.v1 import grant_pb2, session_command_pb2, settings_pb2
 
 from needs import needs
 from proxy import proxied
@@ -370,6 +370,57 @@ async def test_a_busy_run_has_a_queue_and_can_be_stopped(at):
         await page.goto(f"{at.url}/#/run/{at.services.project}/busy/turn/1")
         await page.get_by_text("rejected by ann: Not this.").wait_for()
     assert not (at.services.files / "ran").exists()
+
+
+async def test_a_new_task_is_given_by_the_form(at):
+    await at.services.with_project("form")
+    at.services.script("It is written." + DONE, name="m")
+    async with at.page() as page:
+        await page.get_by_text("New task").click()
+        form = page.locator("details.new")
+        await form.get_by_label("Project").select_option("form")
+        await form.get_by_label("Model").select_option("m")
+        await form.locator("[name=mode]").select_option("ask")
+        await form.get_by_role("button", name="Start").click()
+        # Without a task nothing is sent.
+        assert await form.get_by_label("Task").evaluate("field => field.validity.valueMissing")
+        await form.get_by_label("Task").fill("Write it down.")
+        await form.get_by_role("button", name="Start").click()
+        await page.get_by_role("heading", name=re.compile("completed")).wait_for()
+        project, run = page.url.split("/")[-2:]
+    found = await at.services.client.get_run("form", run)
+    [loop] = found.loops
+    assert (project, found.run.run, loop.prompt) == ("form", run, "Write it down.")
+    assert (loop.settings.model, loop.settings.mode) == ("m", settings_pb2.MODE_ASK)
+    assert loop.status == 200
+
+
+async def test_a_task_that_is_refused_is_told_beside_the_form(at):
+    theirs = await at.services.with_project("theirs")
+    async with at.page(name="eve") as page:
+        await page.get_by_text("New task").click()
+        form = page.locator("details.new")
+        await form.get_by_label("Project").select_option("theirs")
+        await form.get_by_label("Model").select_option("m")
+        await theirs.client.set_grant(theirs.project, "*", grant_pb2.GRANT_ROLE_VIEWER)
+        await form.get_by_label("Task").fill("Do it.")
+        await form.get_by_role("button", name="Start").click()
+        assert "needs `run` in the project theirs" in await form.get_by_role("alert").inner_text()
+    assert [run async for run in theirs.client.list_runs(theirs.project)] == []
+
+
+async def test_what_a_client_is_to_do_is_shown_and_asked_of_nobody(at):
+    tool = settings_pb2.ToolDescription(name="open_file", description="Opens a file in the editor.", parameters="{}")
+    at.services.script(f'<open_file file="a.txt"/>{GO_ON}', DONE)
+    queued = await at.services.act("Open it.", run="of-client", client_tools=[tool])
+    await at.services.until(queued, 202)
+    async with at.page(f"run/{at.services.project}/of-client") as page:
+        await page.get_by_role("heading", name=re.compile("waiting for a client")).wait_for()
+        assert await page.locator(".proposal").count() == 0
+        [path] = (await at.services.client.get_run(at.services.project, "of-client")).proposals
+        result = session_command_pb2.IdeToolResult(call=path, content="It is open.")
+        await at.services.client.submit(at.services.project, "of-client", ide_tool_result=result)
+        await page.get_by_role("heading", name=re.compile("completed")).wait_for()
 
 
 async def test_effects_of_a_kind_are_accepted_for_the_rest_of_the_run(at):
