@@ -236,8 +236,9 @@ build/tools/.installed: tests/stubs/pom.xml
 	chmod +x build/tools/protoc build/tools/protoc-gen-grpc-java
 	@touch $@
 
+# As the lock file says, but without what it cannot have: a tool names packages for other platforms that were never published.
 node_modules/.installed: package-lock.json
-	npm ci --no-audit --no-fund --silent
+	npm install --no-save --no-audit --no-fund --silent
 	@touch $@
 
 $(CLIENT)/dist/index.js: node_modules/.installed $(CLIENT)/package.json $(CLIENT)/tsconfig.json $(shell find $(CLIENT)/src gen/ts -type f)
