@@ -36,7 +36,6 @@ function liveRun(client: Client, project: string, run: string) {
       live = { ...live, ...change };
       timer ??= setTimeout(() => {
         timer = undefined;
-        live = { ...live };
         tell();
       });
     };
