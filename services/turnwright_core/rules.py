@@ -8,11 +8,11 @@ allowed, and is denied or asked about if it looks like what a rule denies or ask
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from turnwright_values.types import DecidingRule, Mode, Rule, RuleLevel, RuleVerdict
 
 from turnwright_core.constraints import leaves_the_project
@@ -58,6 +58,13 @@ class TargetError(ValueError):
 # The parts of an effect, each of which is decided by itself.
 
 
+class _CommandPattern(Struct, frozen=True):
+    words: tuple[tuple[str, ...], ...]
+    """Each in the pieces between its stars. The first word has none: it is a name."""
+    has_rest: bool
+    """Whether anything may follow."""
+
+
 class _Part(Struct, frozen=True):
     """One of a kind that no pattern matches."""
 
@@ -75,7 +82,8 @@ class _Command(_Part, frozen=True):
         if pattern is None:
             return False
         if not is_exact:
-            return _begins(pattern, [word.text for word in self.words], is_whole=True)
+            words = [word.text.casefold() for word in self.words]
+            return _begins(pattern, words, 0, lambda: _behind(pattern, words, is_whole=True))
         length = len(pattern.words)
         if len(self.words) < length or (len(self.words) > length and not pattern.has_rest):
             return False
@@ -84,14 +92,30 @@ class _Command(_Part, frozen=True):
         return is_fitting and runner_words(self.words) <= {pieces[0] for pieces in pattern.words if len(pieces) == 1}
 
 
+class _LooseLine(Struct, frozen=True):
+    """A line that is not read. What is found at all of its words is found once for each pattern: there may be many."""
+
+    words: Sequence[str]
+    """In lower case."""
+    known: dict[_CommandPattern, Sequence[bool]] = field(default_factory=dict)
+
+    def behind(self, pattern: _CommandPattern) -> Sequence[bool]:
+        if pattern not in self.known:
+            self.known[pattern] = _behind(pattern, self.words, is_whole=False)
+        return self.known[pattern]
+
+
 class _Loose(_Part, frozen=True):
     """A place in a line that is not read, at which a command may begin."""
 
-    words: Sequence[str]
+    line: _LooseLine
+    place: int
 
     def fits(self, target: str, *, is_exact: bool) -> bool:
         pattern = None if is_exact else _command_pattern(target.casefold())
-        return pattern is not None and _begins(pattern, self.words, is_whole=False)
+        if pattern is None:
+            return False
+        return _begins(pattern, self.line.words, self.place, lambda: self.line.behind(pattern))
 
 
 class _TooLong(_Part, frozen=True):
@@ -194,17 +218,11 @@ def _hidden(intended: IntendedEffect, rules: Sequence[Rule]) -> list[_Part]:
         return [_TooLong()]
     patterns = [_command_pattern(rule.target.casefold()) for rule in rules if rule.verdict is not RuleVerdict.ALLOW]
     firsts = {pattern.words[0][0] if pattern.words else "" for pattern in patterns if pattern}
-    return [_Loose(words[place:]) for place, word in enumerate(words) if firsts & {"", word, word.rpartition("/")[2]}]
+    line = _LooseLine(words)
+    return [_Loose(line, place) for place, word in enumerate(words) if firsts & {"", word, word.rpartition("/")[2]}]
 
 
 # Patterns.
-
-
-class _CommandPattern(Struct, frozen=True):
-    words: tuple[tuple[str, ...], ...]
-    """Each in the pieces between its stars. The first word has none: it is a name."""
-    has_rest: bool
-    """Whether anything may follow."""
 
 
 @lru_cache(maxsize=4096)
@@ -225,31 +243,27 @@ def _pieces_of(word: Word) -> tuple[str, ...]:
     return tuple([word.text[begin:end] for begin, end in zip(begins, (*word.globs, None), strict=True)])
 
 
-def _begins(pattern: _CommandPattern, words: Sequence[str], *, is_whole: bool) -> bool:
-    """Whether words begin as a pattern does, which is in lower case, with options before its second word.
+def _begins(pattern: _CommandPattern, words: Sequence[str], place: int, behind: Callable[[], Sequence[bool]]) -> bool:
+    """Whether words begin at a place as a pattern does; both are in lower case. `behind` as `_behind` says."""
+    if not pattern.words:
+        return True
+    return pattern.words[0][0] in (words[place], words[place].rpartition("/")[2]) and behind()[place + 1]
+
+
+def _behind(pattern: _CommandPattern, words: Sequence[str], *, is_whole: bool) -> Sequence[bool]:
+    """At which words a command can go on as a pattern does behind its name: there, or behind options that take words.
 
     `is_whole`: they are all words of a command.
     """
-    return any(_begins_at(pattern, [*words[:1], *words[at:]], is_whole=is_whole) for at in _after_options(words))
-
-
-def _after_options(words: Sequence[str]) -> set[int]:
-    """Places at which the words of a command may go on after its name: behind options, which may take a word."""
-    places = {1}
-    for at in range(1, len(words)):
-        if at in places and words[at].startswith("-"):
-            places |= {at + 1, at + 2}
-    return places
-
-
-def _begins_at(pattern: _CommandPattern, words: Sequence[str], *, is_whole: bool) -> bool:
-    if len(words) < len(pattern.words) or (is_whole and not pattern.has_rest and len(words) > len(pattern.words)):
-        return False
-    folded = [word.casefold() for word in words[: len(pattern.words)]]
-    return not folded or (
-        pattern.words[0][0] in (folded[0], folded[0].rpartition("/")[2])
-        and all(_fits_pieces(pieces, word) for pieces, word in zip(pattern.words[1:], folded[1:], strict=True))
-    )
+    rest, count = pattern.words[1:], len(words)
+    found = [False] * (count + 3)
+    for at in range(count, -1, -1):
+        left = count - at
+        has_length = left >= len(rest) if pattern.has_rest or not is_whole else left == len(rest)
+        found[at] = (has_length and all(_fits_pieces(pieces, words[at + nth]) for nth, pieces in enumerate(rest))) or (
+            at < count and words[at].startswith("-") and (found[at + 1] or found[at + 2])
+        )
+    return found
 
 
 def _fits_pieces(pieces: Sequence[str], text: str) -> bool:

@@ -348,6 +348,8 @@ def test_a_line_and_rules_made_to_take_long_do_not():
     began_s = thread_time()
     for line in long:
         decide(many, IntendedEffect("sh", line))
+    behind_options = [Rule(n, P, DENY, "sh", f"a x{n} *b") for n in range(100)]
+    decide(behind_options, IntendedEffect("sh", "bash -c 'a x';" + "a -o " * 450))
     decide([Rule(1, P, ALLOW, "set", "**/a/" * 80 + "b")] * 10, IntendedEffect("set", places=("a/" * 2000 + "c",)))
     assert thread_time() - began_s < 30
 
