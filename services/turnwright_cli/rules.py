@@ -9,8 +9,9 @@ from typing import Final
 
 from click import UsageError
 from msgspec import Struct
+from turnwright.rules.v1 import rule_service_pb2
 from turnwright.types.v1 import command_record_pb2, rule_pb2, settings_pb2
-from turnwright_values.types import Entry, Mode, Rule, RuleVerdict
+from turnwright_values.types import DecidingRule, Entry, Mode, Rule, RuleVerdict
 
 from turnwright_cli.exit_codes import DIFFERENT, DONE, usage
 from turnwright_cli.invocation import Invocation
@@ -19,11 +20,11 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.policy import named_runs, read_turns, try_voters
 from turnwright_cli.run_list import full_alias
 from turnwright_cli.session import open_project, open_session
-from turnwright_core.rules import COMMAND_TOOLS, IntendedEffect, RuleDecision, decide, rule_words
+from turnwright_core.rules import COMMAND_TOOLS, IntendedEffect, RuleDecision, decide, deciding, rule_words
 from turnwright_core.rules_file import RulesFileError, read_rules
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import decision_in
-from turnwright_core.wire.rules import intended_effect
+from turnwright_core.wire.rules import recorded_effect
 
 MODES: Final = {"act": Mode.ACT, "ask": Mode.ASK}
 VERDICTS: Final = ("allow", "ask", "deny")
@@ -44,6 +45,7 @@ _COLUMNS: Final[Sequence[Column[rule_pb2.Rule]]] = (
     Column("by", lambda rule: rule.by),
 )
 _rule_from_pb = codec(Rule, rule_pb2.Rule)[1]
+_deciding_from_pb = codec(DecidingRule, rule_pb2.DecidingRule)[1]
 
 
 async def list_rules(call: Invocation, *, run: str | None) -> int:
@@ -106,20 +108,25 @@ async def try_rules(
     call: Invocation, *, target: str, tool: str, run: str | None, principal: str, mode: str, rules: Path | None
 ) -> int:
     """What the rules say of a command line, a path or an address."""
-    held, given = [], target
+    is_line = tool in COMMAND_TOOLS
     if rules:
-        held = _rules_in(rules)
+        line, places = (target, ()) if is_line else (None, (target,))
+        made = decide(_rules_in(rules), IntendedEffect(tool, line, places, principal, MODES[mode]))
+        verdict, rule = made.verdict, deciding(made.rule) if made.rule else None
     else:
+        asked = rule_service_pb2.TestedEffect(
+            tool=tool, principal=principal, mode=settings_pb2.Mode.ValueType(MODES[mode])
+        )
+        setattr(asked, "line" if is_line else "place", target)
         async with open_project(call) as (client, project):
             alias = await full_alias(client, project, run) if run else ""
-            held = list(map(_rule_from_pb, await client.list_rules(project, alias)))
-    is_line = tool in COMMAND_TOOLS
-    line, places = (given, ()) if is_line else (None, (given,))
-    decision = decide(held, IntendedEffect(tool, line, places, principal, MODES[mode]))
+            (found,) = await client.test_rules(project, [asked], alias)
+        verdict = RuleVerdict(found.verdict)
+        rule = _deciding_from_pb(found.rule) if found.HasField("rule") else None
     if call.as_json:
-        write_line(json.dumps({"verdict": decision.verdict.name.lower(), "rule": _as_dict(decision)}))
+        write_line(json.dumps({"verdict": verdict.name.lower(), "rule": _as_dict(rule)}))
     else:
-        write_line(f"{decision.verdict.name.lower()}: {safe_line(_because(decision))}")
+        write_line(f"{verdict.name.lower()}: {safe_line(_because(rule))}")
     return DONE
 
 
@@ -130,15 +137,13 @@ def _rules_in(file: Path) -> list[Rule]:
         raise usage(f"--rules: {error}.") from None
 
 
-def _as_dict(decision: RuleDecision) -> dict[str, object] | None:
-    rule = decision.rule
+def _as_dict(rule: Rule | DecidingRule | None) -> dict[str, object] | None:
     if rule is None:
         return None
     return {"id": rule.id, "level": rule.level.name.lower(), "tool": rule.tool, "target": rule.target}
 
 
-def _because(decision: RuleDecision) -> str:
-    rule = decision.rule
+def _because(rule: Rule | DecidingRule | None) -> str:
     if rule is None:
         return "no rule matches"
     named = f"rule {rule.id} of the {rule.level.name.lower()}" if rule.id else "a rule of the file"
@@ -191,12 +196,12 @@ async def backtest(
     if call.as_json:
         for one in different:
             at = {"project": one.project, "path": one.entry.path, "was": one.was, "by": one.by}
-            write_line(json.dumps({**at, "would_be": one.would_be, "rule": _as_dict(one.decision)}))
+            write_line(json.dumps({**at, "would_be": one.would_be, "rule": _as_dict(one.decision.rule)}))
         write_line(json.dumps({"effects": len(past), "different": len(different), **counts}))
         return DIFFERENT if different else DONE
     for one in different:
         by = f" by {one.by}" if one.by else ""
-        write_line(safe_line(f"{one.what}: {one.was}{by} -> {one.would_be}, {_because(one.decision)}"))
+        write_line(safe_line(f"{one.what}: {one.was}{by} -> {one.would_be}, {_because(one.decision.rule)}"))
     summed = ", ".join(f"{count} {word}" for word, count in counts.items())
     write_line(f"{len(different)} of {len(past)} effects would have been decided otherwise ({summed}).")
     return DIFFERENT if different else DONE
@@ -218,21 +223,8 @@ def _judged(project: str, entry: Entry, rules: Sequence[Rule]) -> _Past | None:
     is_effect = record.effect_class == command_record_pb2.EFFECT_CLASS_OUTSIDE or record.settled.files
     if not (made or is_effect or record.HasField("rule")):
         return None
-    intended = _intended(record, str(entry.attributes.get("target", "")))
+    intended = recorded_effect(record, str(entry.attributes.get("target", "")), mode=Mode.ACT)
     denied = record.rule.verdict == rule_pb2.RULE_VERDICT_DENY
     was = _WAS[int(made.kind)] if made else "rejected" if denied else "not asked"  # type: ignore[index]
     what = intended.line or " ".join(intended.places)
     return _Past(project, entry, was, made.principal if made else "", decide(rules, intended), f"{record.tool} {what}")
-
-
-def _intended(record: command_record_pb2.CommandRecord, target: str) -> IntendedEffect:
-    """What a command wanted to do, of which the record keeps no effect once it has ended."""
-    intended = intended_effect(record, mode=Mode.ACT)
-    if intended.line is not None or intended.places:
-        return intended
-    command = record.command
-    if record.tool in COMMAND_TOOLS:
-        given = {one.name: one.value for one in command.attributes}
-        return IntendedEffect(record.tool, command.body.strip() or given.get("command", target), mode=Mode.ACT)
-    places = tuple([one.path for one in record.settled.files]) or ((target,) if target else ())
-    return IntendedEffect(record.tool, None, places, mode=Mode.ACT)

@@ -48,23 +48,31 @@ class RulesFile(Struct, frozen=True):
 
 def read_rules(path: Path) -> RulesFile:
     """The rules of a deployment. Raises RulesFileError, which names the file."""
-    # Few processes have such a file.
-    import tomllib  # noqa: PLC0415
-
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             raise RulesFileError(f"{path} has more than {FILE_BYTES_MAX} bytes")
-        found = _file(tomllib.loads(data.decode()))
+        rules = parse_rules(data.decode(), str(path))
     except OSError as error:
         raise RulesFileError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError, DecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise RulesFileError(f"{path} cannot be read as rules: {error}") from None
-    if len(found.rule) > RULES_MAX:
-        raise RulesFileError(f"{path} has {len(found.rule)} rules; at most {RULES_MAX} are allowed")
-    rules = tuple([_rule(one, f"rule {number} of {path}") for number, one in enumerate(found.rule, 1)])
     return RulesFile(rules, hashlib.sha256(data).hexdigest()[:16] if rules else "")
+
+
+def parse_rules(text: str, where: str) -> tuple[Rule, ...]:
+    """The rules of a text in the form of the file. Raises RulesFileError, which names `where` it stands."""
+    # Few processes have such a file.
+    import tomllib  # noqa: PLC0415
+
+    try:
+        found = _file(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ValidationError, DecodeError, RecursionError) as error:
+        raise RulesFileError(f"{where} cannot be read as rules: {error}") from None
+    if len(found.rule) > RULES_MAX:
+        raise RulesFileError(f"{where} has {len(found.rule)} rules; at most {RULES_MAX} are allowed")
+    return tuple([_rule(one, f"rule {number} of {where}") for number, one in enumerate(found.rule, 1)])
 
 
 def _rule(one: _FileRule, where: str) -> Rule:

@@ -6,7 +6,7 @@ from msgspec import DecodeError, json
 from turnwright.types.v1.command_record_pb2 import CommandRecord, Effect
 from turnwright_values.types import Mode
 
-from turnwright_core.rules import IntendedEffect
+from turnwright_core.rules import COMMAND_TOOLS, IntendedEffect
 
 
 def intended_effect(record: CommandRecord, principal: str = "", mode: Mode = Mode.UNSPECIFIED) -> IntendedEffect:
@@ -22,6 +22,22 @@ def intended_effect(record: CommandRecord, principal: str = "", mode: Mode = Mod
         case "call":
             places = _address_in(effect.call.data_json)
     return IntendedEffect(record.tool, line, places, principal, mode)
+
+
+def recorded_effect(
+    record: CommandRecord, target: str, principal: str = "", mode: Mode = Mode.UNSPECIFIED
+) -> IntendedEffect:
+    """What a command wanted to do, of which the record keeps no effect once it has ended; `target` is its entry's."""
+    intended = intended_effect(record, principal, mode)
+    if intended.line is not None or intended.places:
+        return intended
+    command = record.command
+    if record.tool in COMMAND_TOOLS:
+        given = {one.name: one.value for one in command.attributes}
+        line = command.body.strip() or given.get("command", target)
+        return IntendedEffect(record.tool, line, (), principal, mode)
+    places = tuple([one.path for one in record.settled.files]) or ((target,) if target else ())
+    return IntendedEffect(record.tool, None, places, principal, mode)
 
 
 def _address_in(data: str) -> tuple[str, ...]:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
+from turnwright.rules.v1 import rule_service_pb2
 from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.types import Mode, Right, Rule, RuleLevel, RuleSet, RuleVerdict
 
-from turnwright_core.checks import check_chars, check_count, invalid
+from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_core.rules import RULES_MAX, RuleDecision, TargetError, check_target, decide, rule_words, targets_like
+from turnwright_core.limits import NAME_CHARS_MAX, PATH_CHARS_MAX
+from turnwright_core.rules import (
+    RULES_MAX,
+    IntendedEffect,
+    RuleDecision,
+    TargetError,
+    check_target,
+    decide,
+    rule_words,
+    targets_like,
+)
+from turnwright_core.rules_file import RulesFileError, parse_rules
 from turnwright_core.turn_settings import Ruling, ruling_of
-from turnwright_core.wire.rules import intended_effect
+from turnwright_core.wire.rules import intended_effect, recorded_effect
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import rights_of
 from turnwright_store.app.loop_rights import check_decider, check_works, may_affect
@@ -26,8 +37,18 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import approval_rules as rows
 from turnwright_store.sql.approval_rules import RuleRow
+from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow, get_run
+
+EFFECTS_MAX: Final = 200
+"""Most effects that rules are asked about at a time."""
+
+LINE_CHARS_MAX: Final = 16_384
+"""Longest command line that they are asked about, in characters."""
+
+TEXT_BYTES_MAX: Final = 262_144
+"""Longest text of rules that are asked, in bytes."""
 
 _LEVELS: Final = {RuleLevel.DEPLOYMENT: "deployment", RuleLevel.PROJECT: "project", RuleLevel.RUN: "run"}
 
@@ -88,6 +109,59 @@ def list_rules(connection: Connection, rules: StoreRules, address: RunRef) -> Ru
         own = tuple([_shown(rules, address.project, row) for row in found])
         return RuleSet(rules=(*rules.approval_rules, *own))
     return rules_in(connection, rules, get_run(connection, address.project, address.run)) or RuleSet()
+
+
+def test_rules(
+    connection: Connection,
+    rules: StoreRules,
+    address: RunRef,
+    effects: Sequence[rule_service_pb2.TestedEffect],
+    text: str | None,
+    check_time: Callable[[], None],
+) -> list[RuleDecision]:
+    """What the rules that hold, or those of a text, decide about effects.
+
+    Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND, ENTRY_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED.
+    """
+    held = list_rules(connection, rules, address).rules
+    if text is not None:
+        check_bytes("rules_text", text, TEXT_BYTES_MAX)
+        try:
+            held = parse_rules(text, "the text")
+        except RulesFileError as error:
+            raise invalid("rules_text", f"{error}.") from None
+    if not effects:
+        raise invalid("effects", "effects is empty: say what is to be decided on.")
+    check_count("effects", len(effects), EFFECTS_MAX)
+    run = get_run(connection, address.project, address.run) if address.run else None
+    decisions = []
+    for one in effects:
+        decisions.append(decide(held, _tested(connection, run, one)))
+        check_time()
+    return decisions
+
+
+def _tested(connection: Connection, run: RunRow | None, one: rule_service_pb2.TestedEffect) -> IntendedEffect:
+    for field, name in (("effects.tool", one.tool), ("effects.principal", one.principal)):
+        check_chars(field, name, NAME_CHARS_MAX)
+    mode = Mode(one.mode) or Mode.ACT
+    match one.WhichOneof("what"):
+        case "entry":
+            if run is None:
+                raise invalid("effects.entry", "An entry is one of a run: name the run.")
+            entry = find_entry(connection, run, one.entry)
+            if entry is None or not entry.record:
+                message = f"{run.alias} has no record of a command at {one.entry[:PATH_CHARS_MAX]!r}: list its entries."
+                raise fault(Reason.ENTRY_NOT_FOUND, message, path=one.entry[:PATH_CHARS_MAX])
+            record = CommandRecord.FromString(entry.record)
+            return recorded_effect(record, str(entry.attributes.get("target", "")), one.principal, mode)
+        case "line":
+            check_chars("effects.line", one.line, LINE_CHARS_MAX)
+            return IntendedEffect(one.tool, one.line, (), one.principal, mode)
+        case "place":
+            check_chars("effects.place", one.place, PATH_CHARS_MAX)
+            return IntendedEffect(one.tool, None, (one.place,), one.principal, mode)
+    return IntendedEffect(one.tool, None, (), one.principal, mode)
 
 
 def rules_in(connection: Connection, rules: StoreRules, run: RunRow, known: str | None = None) -> RuleSet | None:

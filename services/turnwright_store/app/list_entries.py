@@ -121,13 +121,15 @@ def _place_of(query: EntryQuery) -> tuple[At | None, str, str]:
     return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(alias), str(after)
 
 
-def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], None]:
+def time_limit(
+    clock_s: Callable[[], float], limit_s: float, field: str = "pattern", advice: str = "use a narrower pattern"
+) -> Callable[[], None]:
     """A function that raises after this many seconds from now."""
     end = clock_s() + limit_s
 
     def check() -> None:
         if clock_s() > end:
-            raise invalid("pattern", f"Matching took longer than {limit_s} s: use a narrower pattern.")
+            raise invalid(field, f"Matching took longer than {limit_s} s: {advice}.")
 
     return check
 

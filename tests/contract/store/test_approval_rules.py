@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from sqlalchemy import text
-from turnwright.types.v1 import command_record_pb2, rule_pb2
+from turnwright.types.v1 import command_record_pb2, rule_pb2, settings_pb2
 from turnwright.types.v1.rule_pb2 import (
     RULE_LEVEL_DEPLOYMENT,
     RULE_LEVEL_PROJECT,
@@ -281,3 +281,75 @@ async def test_an_ask_is_lifted_by_who_may_write_rules_there_as_long_as_he_may(c
     with pytest.raises(TurnwrightError):
         await run.write(mark("ls", "e"))
     await ann.close()
+
+
+async def decided(client, project, effects, run, **text):
+    """What the rules say about each effect: the verdict and the target of the rule that decided."""
+    answer = await client.call("TestRules", project=project, run=run, effects=effects, **text)
+    return [(one.verdict, one.rule.target if one.HasField("rule") else None) for one in answer.decisions]
+
+
+async def test_rules_are_tried_as_they_hold_or_as_they_are_proposed(client, project) -> None:
+    await new_run(client, project, "r1")
+    await set_rule(client, project, ALLOW, "git *")
+    await set_rule(client, project, DENY, "git push *", mode=settings_pb2.MODE_ACT)
+    await set_rule(client, project, ALLOW, "src/**", tool="set", principal="ann", run="r1")
+    effects = [
+        {"tool": "sh", "line": "git status"},
+        {"tool": "sh", "line": "git status && git push --force"},
+        {"tool": "sh", "line": "git push", "mode": settings_pb2.MODE_ASK},
+        {"tool": "set", "place": "src/a.py", "principal": "ann"},
+        {"tool": "set", "place": "src/a.py", "principal": "bob"},
+        {"tool": "plugin"},
+    ]
+    held = [(ALLOW, "git *"), (DENY, "git push *"), (ALLOW, "git *"), (ASK, None), (ASK, None), (ASK, None)]
+    assert await decided(client, project, effects, "") == held
+    assert await decided(client, project, effects, "r1") == [*held[:3], (ALLOW, "src/**"), *held[4:]]
+    proposed = '[[rule]]\nverdict = "deny"\ntool = "sh"\ntarget = "git status"\n'
+    wanted = [(DENY, "git status"), (DENY, "git status"), *[(ASK, None)] * 4]
+    assert await decided(client, project, effects, "", rules_text=proposed) == wanted
+    assert await decided(client, project, effects, "", rules_text="") == [(ASK, None)] * 6
+    assert await rules_of(client, project, "r1") == [
+        (RULE_LEVEL_PROJECT, ALLOW, "git *"),
+        (RULE_LEVEL_PROJECT, DENY, "git push *"),
+        (RULE_LEVEL_RUN, ALLOW, "src/**"),
+    ]
+
+
+async def test_what_a_run_has_recorded_is_tried_by_the_path_of_its_record(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    await set_rule(client, project, DENY, "git push *")
+    await run.begin()
+    for slug, line in (("a", "git push"), ("b", "git pull")):
+        record = command_record_pb2.CommandRecord(tool="sh")
+        record.command.body = line
+        record.settled.SetInParent()
+        change = SetEntry(line, state=State.RESOLVED, record=record.SerializeToString())
+        await run.write(write_to_pb(EntryWrite(f"log://turn_1/sh/{slug}", change, Tier.SYSTEM, turn=1)))
+    entries = [{"entry": f"log://turn_1/sh/{slug}"} for slug in "ab"]
+    assert await decided(client, project, entries, "r1") == [(DENY, "git push *"), (ASK, None)]
+    for path in ("log://turn_1/sh/c", "run://r1"):
+        with pytest.raises(TurnwrightError) as missing:
+            await decided(client, project, [{"entry": path}], "r1")
+        assert missing.value.reason is Reason.ENTRY_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "field"),
+    [
+        ({"effects": []}, Reason.INVALID_FIELD, "effects"),
+        ({"effects": [{"tool": "sh", "line": "a"}] * 201}, Reason.LIMIT_EXCEEDED, "effects"),
+        ({"effects": [{"tool": "sh", "line": "a" * 16_385}]}, Reason.LIMIT_EXCEEDED, "effects.line"),
+        ({"effects": [{"tool": "set", "place": "a" * 2049}]}, Reason.LIMIT_EXCEEDED, "effects.place"),
+        ({"effects": [{"tool": "a" * 129}]}, Reason.LIMIT_EXCEEDED, "effects.tool"),
+        ({"effects": [{"entry": "log://turn_1/sh/a"}]}, Reason.INVALID_FIELD, "effects.entry"),
+        ({"effects": [{"tool": "sh"}], "rules_text": "x"}, Reason.INVALID_FIELD, "rules_text"),
+        ({"effects": [{"tool": "sh"}], "rules_text": "#" * 262_145}, Reason.LIMIT_EXCEEDED, "rules_text"),
+        ({"effects": [{"tool": "sh"}], "rules_text": "[[rule]]\nverdict = 'no'"}, Reason.INVALID_FIELD, "rules_text"),
+    ],
+)
+async def test_what_cannot_be_tried_is_refused_by_name(client, project, fields, reason, field) -> None:
+    with pytest.raises(TurnwrightError) as refused:
+        await client.call("TestRules", project=project, **fields)
+    error = refused.value
+    assert (error.reason, error.metadata.get("field") or error.metadata.get("limit_name", field)) == (reason, field)

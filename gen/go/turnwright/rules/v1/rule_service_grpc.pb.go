@@ -22,6 +22,7 @@ const (
 	RuleService_SetRule_FullMethodName    = "/turnwright.rules.v1.RuleService/SetRule"
 	RuleService_DeleteRule_FullMethodName = "/turnwright.rules.v1.RuleService/DeleteRule"
 	RuleService_ListRules_FullMethodName  = "/turnwright.rules.v1.RuleService/ListRules"
+	RuleService_TestRules_FullMethodName  = "/turnwright.rules.v1.RuleService/TestRules"
 )
 
 // RuleServiceClient is the client API for RuleService service.
@@ -35,6 +36,8 @@ type RuleServiceClient interface {
 	DeleteRule(ctx context.Context, in *DeleteRuleRequest, opts ...grpc.CallOption) (*DeleteRuleResponse, error)
 	// Lists the rules that hold in a project, or in a run.
 	ListRules(ctx context.Context, in *ListRulesRequest, opts ...grpc.CallOption) (*ListRulesResponse, error)
+	// Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here.
+	TestRules(ctx context.Context, in *TestRulesRequest, opts ...grpc.CallOption) (*TestRulesResponse, error)
 }
 
 type ruleServiceClient struct {
@@ -72,6 +75,15 @@ func (c *ruleServiceClient) ListRules(ctx context.Context, in *ListRulesRequest,
 	return out, nil
 }
 
+func (c *ruleServiceClient) TestRules(ctx context.Context, in *TestRulesRequest, opts ...grpc.CallOption) (*TestRulesResponse, error) {
+	out := new(TestRulesResponse)
+	err := c.cc.Invoke(ctx, RuleService_TestRules_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RuleServiceServer is the server API for RuleService service.
 // All implementations must embed UnimplementedRuleServiceServer
 // for forward compatibility
@@ -83,6 +95,8 @@ type RuleServiceServer interface {
 	DeleteRule(context.Context, *DeleteRuleRequest) (*DeleteRuleResponse, error)
 	// Lists the rules that hold in a project, or in a run.
 	ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error)
+	// Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here.
+	TestRules(context.Context, *TestRulesRequest) (*TestRulesResponse, error)
 	mustEmbedUnimplementedRuleServiceServer()
 }
 
@@ -98,6 +112,9 @@ func (UnimplementedRuleServiceServer) DeleteRule(context.Context, *DeleteRuleReq
 }
 func (UnimplementedRuleServiceServer) ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListRules not implemented")
+}
+func (UnimplementedRuleServiceServer) TestRules(context.Context, *TestRulesRequest) (*TestRulesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method TestRules not implemented")
 }
 func (UnimplementedRuleServiceServer) mustEmbedUnimplementedRuleServiceServer() {}
 
@@ -166,6 +183,24 @@ func _RuleService_ListRules_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RuleService_TestRules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TestRulesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuleServiceServer).TestRules(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuleService_TestRules_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuleServiceServer).TestRules(ctx, req.(*TestRulesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RuleService_ServiceDesc is the grpc.ServiceDesc for RuleService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -184,6 +219,10 @@ var RuleService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRules",
 			Handler:    _RuleService_ListRules_Handler,
+		},
+		{
+			MethodName: "TestRules",
+			Handler:    _RuleService_TestRules_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

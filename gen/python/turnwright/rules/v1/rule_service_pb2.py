@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 from turnwright.types.v1 import rule_pb2 as turnwright_dot_types_dot_v1_dot_rule__pb2
+from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/rules/v1/rule_service.proto\x12\x13turnwright.rules.v1\x1a turnwright/types/v1/access.proto\x1a\x1eturnwright/types/v1/rule.proto\"k\n\x0eSetRuleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\'\n\x04rule\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.Rule\x12\x12\n\nrequest_id\x18\x0f \x01(\t\":\n\x0fSetRuleResponse\x12\'\n\x04rule\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Rule\"Q\n\x11\x44\x65leteRuleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x04\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x14\n\x12\x44\x65leteRuleResponse\"0\n\x10ListRulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\">\n\x11ListRulesResponse\x12)\n\x03set\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.RuleSet2\xb9\x02\n\x0bRuleService\x12\\\n\x07SetRule\x12#.turnwright.rules.v1.SetRuleRequest\x1a$.turnwright.rules.v1.SetRuleResponse\"\x06\xf2\xe2\x18\x02\x08\x07\x12\x65\n\nDeleteRule\x12&.turnwright.rules.v1.DeleteRuleRequest\x1a\'.turnwright.rules.v1.DeleteRuleResponse\"\x06\xf2\xe2\x18\x02\x08\x07\x12\x65\n\tListRules\x12%.turnwright.rules.v1.ListRulesRequest\x1a&.turnwright.rules.v1.ListRulesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xa4\x01\n\x17\x63om.turnwright.rules.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/rules/v1;rulesv1\xaa\x02\x13Turnwright.Rules.V1\xca\x02\x13Turnwright\\Rules\\V1\xea\x02\x15Turnwright::Rules::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/rules/v1/rule_service.proto\x12\x13turnwright.rules.v1\x1a turnwright/types/v1/access.proto\x1a\x1eturnwright/types/v1/rule.proto\x1a\"turnwright/types/v1/settings.proto\"k\n\x0eSetRuleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\'\n\x04rule\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.Rule\x12\x12\n\nrequest_id\x18\x0f \x01(\t\":\n\x0fSetRuleResponse\x12\'\n\x04rule\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Rule\"Q\n\x11\x44\x65leteRuleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x04\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x14\n\x12\x44\x65leteRuleResponse\"0\n\x10ListRulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\">\n\x11ListRulesResponse\x12)\n\x03set\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.RuleSet\"\x8c\x01\n\x10TestRulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x07\x65\x66\x66\x65\x63ts\x18\x03 \x03(\x0b\x32!.turnwright.rules.v1.TestedEffect\x12\x17\n\nrules_text\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_rules_text\"\x92\x01\n\x0cTestedEffect\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x0e\n\x04line\x18\x02 \x01(\tH\x00\x12\x0f\n\x05place\x18\x03 \x01(\tH\x00\x12\x0f\n\x05\x65ntry\x18\x04 \x01(\tH\x00\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\'\n\x04mode\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.ModeB\x06\n\x04what\"K\n\x11TestRulesResponse\x12\x36\n\tdecisions\x18\x01 \x03(\x0b\x32#.turnwright.rules.v1.TestedDecision\"t\n\x0eTestedDecision\x12\x31\n\x07verdict\x18\x01 \x01(\x0e\x32 .turnwright.types.v1.RuleVerdict\x12/\n\x04rule\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.DecidingRule2\xa0\x03\n\x0bRuleService\x12\\\n\x07SetRule\x12#.turnwright.rules.v1.SetRuleRequest\x1a$.turnwright.rules.v1.SetRuleResponse\"\x06\xf2\xe2\x18\x02\x08\x07\x12\x65\n\nDeleteRule\x12&.turnwright.rules.v1.DeleteRuleRequest\x1a\'.turnwright.rules.v1.DeleteRuleResponse\"\x06\xf2\xe2\x18\x02\x08\x07\x12\x65\n\tListRules\x12%.turnwright.rules.v1.ListRulesRequest\x1a&.turnwright.rules.v1.ListRulesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x12\x65\n\tTestRules\x12%.turnwright.rules.v1.TestRulesRequest\x1a&.turnwright.rules.v1.TestRulesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xa4\x01\n\x17\x63om.turnwright.rules.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/rules/v1;rulesv1\xaa\x02\x13Turnwright.Rules.V1\xca\x02\x13Turnwright\\Rules\\V1\xea\x02\x15Turnwright::Rules::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,18 +41,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RULESERVICE'].methods_by_name['DeleteRule']._serialized_options = b'\362\342\030\002\010\007'
   _globals['_RULESERVICE'].methods_by_name['ListRules']._loaded_options = None
   _globals['_RULESERVICE'].methods_by_name['ListRules']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
-  _globals['_SETRULEREQUEST']._serialized_start=129
-  _globals['_SETRULEREQUEST']._serialized_end=236
-  _globals['_SETRULERESPONSE']._serialized_start=238
-  _globals['_SETRULERESPONSE']._serialized_end=296
-  _globals['_DELETERULEREQUEST']._serialized_start=298
-  _globals['_DELETERULEREQUEST']._serialized_end=379
-  _globals['_DELETERULERESPONSE']._serialized_start=381
-  _globals['_DELETERULERESPONSE']._serialized_end=401
-  _globals['_LISTRULESREQUEST']._serialized_start=403
-  _globals['_LISTRULESREQUEST']._serialized_end=451
-  _globals['_LISTRULESRESPONSE']._serialized_start=453
-  _globals['_LISTRULESRESPONSE']._serialized_end=515
-  _globals['_RULESERVICE']._serialized_start=518
-  _globals['_RULESERVICE']._serialized_end=831
+  _globals['_RULESERVICE'].methods_by_name['TestRules']._loaded_options = None
+  _globals['_RULESERVICE'].methods_by_name['TestRules']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
+  _globals['_SETRULEREQUEST']._serialized_start=165
+  _globals['_SETRULEREQUEST']._serialized_end=272
+  _globals['_SETRULERESPONSE']._serialized_start=274
+  _globals['_SETRULERESPONSE']._serialized_end=332
+  _globals['_DELETERULEREQUEST']._serialized_start=334
+  _globals['_DELETERULEREQUEST']._serialized_end=415
+  _globals['_DELETERULERESPONSE']._serialized_start=417
+  _globals['_DELETERULERESPONSE']._serialized_end=437
+  _globals['_LISTRULESREQUEST']._serialized_start=439
+  _globals['_LISTRULESREQUEST']._serialized_end=487
+  _globals['_LISTRULESRESPONSE']._serialized_start=489
+  _globals['_LISTRULESRESPONSE']._serialized_end=551
+  _globals['_TESTRULESREQUEST']._serialized_start=554
+  _globals['_TESTRULESREQUEST']._serialized_end=694
+  _globals['_TESTEDEFFECT']._serialized_start=697
+  _globals['_TESTEDEFFECT']._serialized_end=843
+  _globals['_TESTRULESRESPONSE']._serialized_start=845
+  _globals['_TESTRULESRESPONSE']._serialized_end=920
+  _globals['_TESTEDDECISION']._serialized_start=922
+  _globals['_TESTEDDECISION']._serialized_end=1038
+  _globals['_RULESERVICE']._serialized_start=1041
+  _globals['_RULESERVICE']._serialized_end=1457
 # @@protoc_insertion_point(module_scope)

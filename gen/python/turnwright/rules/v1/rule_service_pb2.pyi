@@ -3,9 +3,12 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import rule_pb2 as _rule_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -179,3 +182,143 @@ class ListRulesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRulesResponse: _TypeAlias = ListRulesResponse  # noqa: Y015
+
+@_typing.final
+class TestRulesRequest(_message.Message):
+    """Asks what approval rules decide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    EFFECTS_FIELD_NUMBER: _builtins.int
+    RULES_TEXT_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run. Empty: the rules of runs are left out."""
+    rules_text: _builtins.str
+    """Rules in the form of the file of a deployment (TOML), at most 262144 bytes. They are asked instead of those that hold.
+    Fails with INVALID_ARGUMENT, reason INVALID_FIELD, where they cannot be read. Absent: those that hold.
+    """
+    @_builtins.property
+    def effects(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestedEffect]:
+        """The effects, 1 to 200. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, where matching them takes longer than 5 seconds
+        (TURNWRIGHT_PATTERN_S_MAX of the store).
+        """
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        effects: _abc.Iterable[Global___TestedEffect] | None = ...,
+        rules_text: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rules_text", b"_rules_text", "rules_text", b"rules_text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rules_text", b"_rules_text", "effects", b"effects", "project", b"project", "rules_text", b"rules_text", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rules_text: _TypeAlias = _typing.Literal["rules_text"]  # noqa: Y015
+    _WhichOneofArgType__rules_text: _TypeAlias = _typing.Literal["_rules_text", b"_rules_text"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rules_text) -> _WhichOneofReturnType__rules_text | None: ...
+
+Global___TestRulesRequest: _TypeAlias = TestRulesRequest  # noqa: Y015
+
+@_typing.final
+class TestedEffect(_message.Message):
+    """An effect to decide on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """Name of the tool, at most 128 characters. Empty with `entry`: that of the record."""
+    line: _builtins.str
+    """A command line, at most 16384 characters."""
+    place: _builtins.str
+    """A path from the root of the project, or an address of the web, at most 2048 characters."""
+    entry: _builtins.str
+    """Path of the record of a command that the run has. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if it has none, and with
+    INVALID_ARGUMENT, reason INVALID_FIELD, where no run is named.
+    """
+    principal: _builtins.str
+    """Name of the person for whom the run works, at most 128 characters. Empty: nobody whom a rule names."""
+    mode: _settings_pb2.Mode.ValueType
+    """Mode of the loop. Unspecified: act."""
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        line: _builtins.str = ...,
+        place: _builtins.str = ...,
+        entry: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        mode: _settings_pb2.Mode.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "line", b"line", "place", b"place", "what", b"what"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "line", b"line", "mode", b"mode", "place", b"place", "principal", b"principal", "tool", b"tool", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["line", "place", "entry"]  # noqa: Y015
+    _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
+
+Global___TestedEffect: _TypeAlias = TestedEffect  # noqa: Y015
+
+@_typing.final
+class TestRulesResponse(_message.Message):
+    """What the rules decide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestedDecision]:
+        """One for each effect, in their order."""
+
+    def __init__(
+        self,
+        *,
+        decisions: _abc.Iterable[Global___TestedDecision] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestRulesResponse: _TypeAlias = TestRulesResponse  # noqa: Y015
+
+@_typing.final
+class TestedDecision(_message.Message):
+    """What the rules decide about one effect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    verdict: _rule_pb2.RuleVerdict.ValueType
+    """What becomes of it."""
+    @_builtins.property
+    def rule(self) -> _rule_pb2.DecidingRule:
+        """The rule that decided. Absent: none matches, and somebody is asked."""
+
+    def __init__(
+        self,
+        *,
+        verdict: _rule_pb2.RuleVerdict.ValueType = ...,
+        rule: _rule_pb2.DecidingRule | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestedDecision: _TypeAlias = TestedDecision  # noqa: Y015

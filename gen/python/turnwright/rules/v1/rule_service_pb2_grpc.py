@@ -50,6 +50,11 @@ class RuleServiceStub(object):
                 request_serializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.ListRulesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.ListRulesResponse.FromString,
                 _registered_method=True)
+        self.TestRules = channel.unary_unary(
+                '/turnwright.rules.v1.RuleService/TestRules',
+                request_serializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.TestRulesRequest.SerializeToString,
+                response_deserializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.TestRulesResponse.FromString,
+                _registered_method=True)
 
 
 class RuleServiceServicer(object):
@@ -78,6 +83,13 @@ class RuleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TestRules(self, request, context):
+        """Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RuleServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +107,11 @@ def add_RuleServiceServicer_to_server(servicer, server):
                     servicer.ListRules,
                     request_deserializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.ListRulesRequest.FromString,
                     response_serializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.ListRulesResponse.SerializeToString,
+            ),
+            'TestRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestRules,
+                    request_deserializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.TestRulesRequest.FromString,
+                    response_serializer=turnwright_dot_rules_dot_v1_dot_rule__service__pb2.TestRulesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +196,33 @@ class RuleService(object):
             '/turnwright.rules.v1.RuleService/ListRules',
             turnwright_dot_rules_dot_v1_dot_rule__service__pb2.ListRulesRequest.SerializeToString,
             turnwright_dot_rules_dot_v1_dot_rule__service__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestRules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.rules.v1.RuleService/TestRules',
+            turnwright_dot_rules_dot_v1_dot_rule__service__pb2.TestRulesRequest.SerializeToString,
+            turnwright_dot_rules_dot_v1_dot_rule__service__pb2.TestRulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

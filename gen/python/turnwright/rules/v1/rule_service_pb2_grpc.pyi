@@ -41,6 +41,8 @@ class RuleServiceStub:
     """Deletes a rule of a project, which needs ADMIN there, or of a run. What it allowed is not allowed from the next effect on."""
     ListRules: _grpc.UnaryUnaryMultiCallable[_rule_service_pb2.ListRulesRequest, _rule_service_pb2.ListRulesResponse]
     """Lists the rules that hold in a project, or in a run."""
+    TestRules: _grpc.UnaryUnaryMultiCallable[_rule_service_pb2.TestRulesRequest, _rule_service_pb2.TestRulesResponse]
+    """Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here."""
 
 @_typing.type_check_only
 class RuleServiceAsyncStub(RuleServiceStub):
@@ -55,6 +57,8 @@ class RuleServiceAsyncStub(RuleServiceStub):
     """Deletes a rule of a project, which needs ADMIN there, or of a run. What it allowed is not allowed from the next effect on."""
     ListRules: _aio.UnaryUnaryMultiCallable[_rule_service_pb2.ListRulesRequest, _rule_service_pb2.ListRulesResponse]  # type: ignore[assignment]
     """Lists the rules that hold in a project, or in a run."""
+    TestRules: _aio.UnaryUnaryMultiCallable[_rule_service_pb2.TestRulesRequest, _rule_service_pb2.TestRulesResponse]  # type: ignore[assignment]
+    """Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here."""
 
 class RuleServiceServicer(metaclass=_abc_1.ABCMeta):
     """Approval rules: what becomes of effects that nobody has decided on. The store serves it, and the executor for clients."""
@@ -84,5 +88,13 @@ class RuleServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rule_service_pb2.ListRulesResponse, _abc.Awaitable[_rule_service_pb2.ListRulesResponse]]:
         """Lists the rules that hold in a project, or in a run."""
+
+    @_abc_1.abstractmethod
+    def TestRules(
+        self,
+        request: _rule_service_pb2.TestRulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rule_service_pb2.TestRulesResponse, _abc.Awaitable[_rule_service_pb2.TestRulesResponse]]:
+        """Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here."""
 
 def add_RuleServiceServicer_to_server(servicer: RuleServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

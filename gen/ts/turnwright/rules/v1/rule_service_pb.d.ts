@@ -4,7 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Rule, RuleSet } from "../../types/v1/rule_pb.js";
+import type { DecidingRule, Rule, RuleSet, RuleVerdict } from "../../types/v1/rule_pb.js";
+import type { Mode } from "../../types/v1/settings_pb.js";
 
 /**
  * Describes the file turnwright/rules/v1/rule_service.proto.
@@ -176,6 +177,162 @@ export declare type ListRulesResponse = Message<"turnwright.rules.v1.ListRulesRe
 export declare const ListRulesResponseSchema: GenMessage<ListRulesResponse>;
 
 /**
+ * Asks what approval rules decide.
+ *
+ * @generated from message turnwright.rules.v1.TestRulesRequest
+ */
+export declare type TestRulesRequest = Message<"turnwright.rules.v1.TestRulesRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run. Empty: the rules of runs are left out.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * The effects, 1 to 200. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, where matching them takes longer than 5 seconds
+   * (TURNWRIGHT_PATTERN_S_MAX of the store).
+   *
+   * @generated from field: repeated turnwright.rules.v1.TestedEffect effects = 3;
+   */
+  effects: TestedEffect[];
+
+  /**
+   * Rules in the form of the file of a deployment (TOML), at most 262144 bytes. They are asked instead of those that hold.
+   * Fails with INVALID_ARGUMENT, reason INVALID_FIELD, where they cannot be read. Absent: those that hold.
+   *
+   * @generated from field: optional string rules_text = 4;
+   */
+  rulesText?: string | undefined;
+};
+
+/**
+ * Describes the message turnwright.rules.v1.TestRulesRequest.
+ * Use `create(TestRulesRequestSchema)` to create a new message.
+ */
+export declare const TestRulesRequestSchema: GenMessage<TestRulesRequest>;
+
+/**
+ * An effect to decide on.
+ *
+ * @generated from message turnwright.rules.v1.TestedEffect
+ */
+export declare type TestedEffect = Message<"turnwright.rules.v1.TestedEffect"> & {
+  /**
+   * Name of the tool, at most 128 characters. Empty with `entry`: that of the record.
+   *
+   * @generated from field: string tool = 1;
+   */
+  tool: string;
+
+  /**
+   * What it does. Not set: the tool says nothing of it.
+   *
+   * @generated from oneof turnwright.rules.v1.TestedEffect.what
+   */
+  what: {
+    /**
+     * A command line, at most 16384 characters.
+     *
+     * @generated from field: string line = 2;
+     */
+    value: string;
+    case: "line";
+  } | {
+    /**
+     * A path from the root of the project, or an address of the web, at most 2048 characters.
+     *
+     * @generated from field: string place = 3;
+     */
+    value: string;
+    case: "place";
+  } | {
+    /**
+     * Path of the record of a command that the run has. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if it has none, and with
+     * INVALID_ARGUMENT, reason INVALID_FIELD, where no run is named.
+     *
+     * @generated from field: string entry = 4;
+     */
+    value: string;
+    case: "entry";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * Name of the person for whom the run works, at most 128 characters. Empty: nobody whom a rule names.
+   *
+   * @generated from field: string principal = 5;
+   */
+  principal: string;
+
+  /**
+   * Mode of the loop. Unspecified: act.
+   *
+   * @generated from field: turnwright.types.v1.Mode mode = 6;
+   */
+  mode: Mode;
+};
+
+/**
+ * Describes the message turnwright.rules.v1.TestedEffect.
+ * Use `create(TestedEffectSchema)` to create a new message.
+ */
+export declare const TestedEffectSchema: GenMessage<TestedEffect>;
+
+/**
+ * What the rules decide.
+ *
+ * @generated from message turnwright.rules.v1.TestRulesResponse
+ */
+export declare type TestRulesResponse = Message<"turnwright.rules.v1.TestRulesResponse"> & {
+  /**
+   * One for each effect, in their order.
+   *
+   * @generated from field: repeated turnwright.rules.v1.TestedDecision decisions = 1;
+   */
+  decisions: TestedDecision[];
+};
+
+/**
+ * Describes the message turnwright.rules.v1.TestRulesResponse.
+ * Use `create(TestRulesResponseSchema)` to create a new message.
+ */
+export declare const TestRulesResponseSchema: GenMessage<TestRulesResponse>;
+
+/**
+ * What the rules decide about one effect.
+ *
+ * @generated from message turnwright.rules.v1.TestedDecision
+ */
+export declare type TestedDecision = Message<"turnwright.rules.v1.TestedDecision"> & {
+  /**
+   * What becomes of it.
+   *
+   * @generated from field: turnwright.types.v1.RuleVerdict verdict = 1;
+   */
+  verdict: RuleVerdict;
+
+  /**
+   * The rule that decided. Absent: none matches, and somebody is asked.
+   *
+   * @generated from field: turnwright.types.v1.DecidingRule rule = 2;
+   */
+  rule?: DecidingRule | undefined;
+};
+
+/**
+ * Describes the message turnwright.rules.v1.TestedDecision.
+ * Use `create(TestedDecisionSchema)` to create a new message.
+ */
+export declare const TestedDecisionSchema: GenMessage<TestedDecision>;
+
+/**
  * Approval rules: what becomes of effects that nobody has decided on. The store serves it, and the executor for clients.
  *
  * @generated from service turnwright.rules.v1.RuleService
@@ -211,6 +368,16 @@ export declare const RuleService: GenService<{
     methodKind: "unary";
     input: typeof ListRulesRequestSchema;
     output: typeof ListRulesResponseSchema;
+  },
+  /**
+   * Says what approval rules decide about effects, of which none happens. A `yolo` counts for nothing here.
+   *
+   * @generated from rpc turnwright.rules.v1.RuleService.TestRules
+   */
+  testRules: {
+    methodKind: "unary";
+    input: typeof TestRulesRequestSchema;
+    output: typeof TestRulesResponseSchema;
   },
 }>;
 
