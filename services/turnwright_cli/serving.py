@@ -11,6 +11,7 @@ from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.stack import HTTP, HTTP_LISTEN, LISTEN, START_ORDER, Stack, StackPlan
+from turnwright_kit.home import ensure_home
 from turnwright_kit.logs import configure_logs
 from turnwright_kit.pages import serve_readiness
 from turnwright_kit.telemetry import configure_telemetry
@@ -73,6 +74,7 @@ async def serve(
 ) -> int:
     """Run the services until SIGINT or SIGTERM. Raises FailureError if one cannot start."""
     settings = call.settings
+    ensure_home(settings.home)
     plan = serve_plan(only or words(settings.only), listen or words(settings.listen), peers, db)
     configure_logs(settings.log_level)
     try:

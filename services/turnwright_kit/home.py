@@ -5,6 +5,7 @@ Source: architecture 15.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -23,12 +24,14 @@ def default_home() -> Path:
 
 
 def ensure_home(home: Path) -> Path:
-    """The directory, created as private if it did not exist. Raises OSError if it cannot be created."""
+    """The directory, created as private if it did not exist. Raises OSError if it cannot be created or written."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise OSError(
-            f"The directory {home} cannot be created: {error.strerror}. Choose another one with "
+            f"The directory {home} cannot be created or written: {error.strerror}. Choose another one with "
             "TURNWRIGHT_HOME (everything) or TURNWRIGHT_DB (the database)."
         ) from None
     return home
