@@ -8,8 +8,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.rpc.transport import open_channel
 from turnwright_kit.settings import Settings, SettingsError
-from turnwright_kit.transport import open_channel
 
 
 async def check(address: str) -> str:
@@ -20,8 +20,10 @@ async def check(address: str) -> str:
         await channel.close()
     except grpc.aio.AioRpcError as error:
         return f"{address}: {error.code().name} {error.details()}"
-    except (SettingsError, TurnwrightError) as error:
+    except SettingsError as error:
         return str(error)
+    except TurnwrightError as error:
+        return error.message
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         return f"{address}: {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}"
     return ""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
 
+from turnwright_cli.discovery import CHECK_S, read_record, readiness
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
 from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, CliSettings, Invocation
 from turnwright_cli.models import context_words
@@ -19,7 +20,6 @@ from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, differing_variables, open_session, service_word, unknown_variables
 from turnwright_cli.stack import START_ORDER, settings_class
-from turnwright_client.discovery import CHECK_S, read_record, readiness
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_kit.settings import Settings, load
 from turnwright_kit.settings_report import settings_in_force

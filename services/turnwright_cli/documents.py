@@ -20,7 +20,7 @@ from turnwright_cli.session import open_project
 from turnwright_cli.status_words import turns_words
 from turnwright_client import Client
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_kit.private_files import replacing_atomically
+from turnwright_core.private_files import replacing_atomically
 
 
 async def export_run(call: Invocation, *, run: str, output: str, without_files: bool, html: bool) -> int:

@@ -22,7 +22,7 @@ from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import STDIN, decoded
 from turnwright_client import Client
-from turnwright_core.patterns.patch import PatchHunk, hunks_of, without_hunks
+from turnwright_client.proposals import ProposedHunk, contents_without, proposed_hunks
 
 EDITORS: Final = ("VISUAL", "EDITOR")
 EDITOR_DEFAULT: Final = "vi"
@@ -127,21 +127,17 @@ async def picked(
 
     `show` prints a title and a hunk.
     """
-    proposed = {one.path: one.content for one in answer.contents}
-    changes = answer.proposal.files.changes
     try:
-        hunks = [(one.path, hunk) for one in changes for hunk in hunks_of(one.patch)]
+        hunks = proposed_hunks(answer.proposal)
     except ValueError:
         return "The diff is too long to be accepted in parts; edit it instead."
     left = await _left_out(hunks, ask, show)
     if left is None:
         return None
-    contents = {}
-    for path in {path for path, _ in left}:
-        text = without_hunks(proposed.get(path, ""), [hunk for at, hunk in left if at == path])
-        if text is None:
-            return f"The diff of {safe_line(path)} does not fit its content; edit it instead."
-        contents[path] = text
+    try:
+        contents = contents_without(answer, left)
+    except ValueError as error:
+        return f"The diff of {safe_line(str(error))} does not fit its content; edit it instead."
     if not left:
         return PickedHunks(accept=True, contents={}, comment="")
     reason = await ask(REASON)
@@ -151,12 +147,10 @@ async def picked(
     return PickedHunks(len(left) < len(hunks), contents, f"{summary} {reason.strip()}".strip())
 
 
-async def _left_out(
-    hunks: list[tuple[str, PatchHunk]], ask: Ask, show: Callable[[str, str], None]
-) -> list[tuple[str, PatchHunk]] | None:
-    left: list[tuple[str, PatchHunk]] = []
-    for index, (path, hunk) in enumerate(hunks):
-        show(f"{safe_line(path)}, hunk {index + 1} of {len(hunks)}", hunk.text)
+async def _left_out(hunks: list[ProposedHunk], ask: Ask, show: Callable[[str, str], None]) -> list[ProposedHunk] | None:
+    left: list[ProposedHunk] = []
+    for index, hunk in enumerate(hunks):
+        show(f"{safe_line(hunk.path)}, hunk {index + 1} of {len(hunks)}", hunk.text)
         while True:
             word = await ask(QUESTION, one_key=True)
             if word is None:
@@ -165,7 +159,7 @@ async def _left_out(
                 case "y" | "yes":
                     break
                 case "n" | "no":
-                    left.append((path, hunk))
+                    left.append(hunk)
                     break
                 case "a" | "all":
                     return left

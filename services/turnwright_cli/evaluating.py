@@ -206,11 +206,11 @@ class _Work:
         # A rule of the deployment may ask all the same; nobody is there, so that ends the loop.
         following = asyncio.ensure_future(self._client.run_to_end(queued, on_proposal=lambda _: False))
         try:
-            loop = await unless_stopped(asyncio.shield(following), self._interrupts)
-            if loop is None:
+            ended = await unless_stopped(asyncio.shield(following), self._interrupts)
+            if ended is None:
                 await self._client.abort(queued.project, queued.run, loop=queued.sequence)
-                loop = await following
-            return loop
+                ended = await following
+            return ended.loop
         finally:
             following.cancel()
 

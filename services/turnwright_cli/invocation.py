@@ -17,12 +17,11 @@ from turnwright.types.v1 import budget_pb2, settings_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.plain import is_utf8
-from turnwright_client.config import ClientSettings
 from turnwright_core.converters import converter
 from turnwright_core.limits import SPAN_S_MAX
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.times import seconds_to_pb
-from turnwright_kit.settings import PREFIX, SettingsError, load, setting
+from turnwright_kit.settings import PREFIX, Settings, SettingsError, load, setting
 
 
 class Invocation:
@@ -212,9 +211,13 @@ CHECK_MODELS_TIMEOUT_S: Final = 60.0
 """Deadline for checking all models with their vendors, in seconds."""
 
 
-class CliSettings(ClientSettings):
+class CliSettings(Settings):
     """Settings of the command line."""
 
+    server: str = setting(
+        "Address of the executor to use. Empty: the running stack of this home, or an embedded one.", ""
+    )
+    rpc_timeout_s: float = setting("Deadline of a short call to another service, in seconds.", 30.0, gt=0, le=3600)
     project: str = setting("Project directory. Empty: the current directory.", "")
     run: str = setting("Alias of the run that `act` and `ask` continue or create.", "")
     only: str = setting("Services that `serve` runs, separated by commas. Empty: all four.", "")

@@ -14,13 +14,12 @@ from typing import Final
 from turnwright.tokens.v1 import token_service_pb2
 from turnwright.types.v1 import grant_pb2
 
+from turnwright_cli.discovery import locate, read_record
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.session import open_session
-from turnwright_client import locate
-from turnwright_client.discovery import read_record
+from turnwright_core.private_files import replacing_atomically
 from turnwright_kit.identity.own_tokens import DAY_S
-from turnwright_kit.private_files import replacing_atomically
 
 DAYS: Final = 1
 """How long the token of the page lasts."""

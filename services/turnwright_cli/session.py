@@ -6,28 +6,33 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 
+from turnwright_cli.discovery import locate, read_record
 from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import TABLES, CliSettings, Invocation
 from turnwright_cli.output import complain, enum_word
 from turnwright_cli.plain import safe_line
 from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, setting_fields, settings_class
-from turnwright_client import Client, WatchPolicy, locate, read_record
+from turnwright_client import Client, WatchPolicy
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.suggestions import did_you_mean
 from turnwright_kit.home import ensure_home
+from turnwright_kit.in_process import LocalChannel
 from turnwright_kit.logs import configure_logs, get_logger
 from turnwright_kit.peer import Peer
 from turnwright_kit.settings import PREFIX, Settings, load
 from turnwright_kit.settings_report import settings_in_force
+
+if TYPE_CHECKING:
+    import grpc
 
 JOINED_RETRIES_MAX = 1
 """Reconnects to a stack embedded in another command:
@@ -98,9 +103,10 @@ async def open_session(
         # A stack of another command may end with it; a server is waited for, not replaced.
         is_embedded = record is not None and record.embedded and record.executor == address
         joined = stack is None and not settings.server and is_embedded
-        local_servers = stack.local_servers if stack is not None and own is None else {}
+        # What only reads is called within this process: it listens nowhere.
+        local = LocalChannel(stack.local_servers[address]) if stack is not None and own is None else None
         policy = WatchPolicy(retries_max=JOINED_RETRIES_MAX) if joined else WatchPolicy()
-        given = settings.secret(), settings.rpc_timeout_s, policy, settings.tls, local_servers
+        given = settings.secret(), settings.rpc_timeout_s, policy, settings.tls, cast("grpc.aio.Channel | None", local)
         async with _CopyAnnouncer.connect(address, *given) as client:
             yield Session(client, joined, attached=stack is None and not settings.server, named=bool(settings.server))
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from turnwright_cli.discovery import StackRecord, another_serves
 from turnwright_cli.plugin_output import logged_prints
-from turnwright_client.discovery import StackRecord, another_serves
 from turnwright_kit.home import ensure_home, socket_address
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.memory import freeze_loaded, hide_memory

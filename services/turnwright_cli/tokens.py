@@ -9,12 +9,12 @@ from turnwright.tokens.v1 import token_service_pb2
 from turnwright.types.v1 import token_pb2
 
 from turnwright_cli.administration import utc_time
+from turnwright_cli.discovery import locate
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_scope, open_session, secret_of
-from turnwright_client import locate
 from turnwright_kit.identity.caller import Kind
 from turnwright_kit.identity.own_tokens import DAY_S, ISSUER, TokenKey, make_token
 

@@ -8,13 +8,13 @@ from turnwright.audits.v1 import audit_service_pb2, audit_service_pb2_grpc
 from turnwright.quotas.v1 import quota_service_pb2, quota_service_pb2_grpc
 from turnwright.webhooks.v1 import webhook_service_pb2, webhook_service_pb2_grpc
 
-from turnwright_kit.peer import Peer
+from turnwright_client.retrying import RetryingPeer
 
 
 class AdministrationCalls:
     """Base of the client: an empty `project` is the deployment. Every method raises TurnwrightError."""
 
-    _peer: Peer
+    _peer: RetryingPeer
     _audits: audit_service_pb2_grpc.AuditServiceAsyncStub
     _quotas: quota_service_pb2_grpc.QuotaServiceAsyncStub
     _webhooks: webhook_service_pb2_grpc.WebhookServiceAsyncStub

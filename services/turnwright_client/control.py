@@ -7,7 +7,7 @@ without duplicating output.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final, Literal, TypeAlias
@@ -28,11 +28,11 @@ from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, stream_pb2
 from turnwright.types.v1.plan_pb2 import Plan
 
+from turnwright_client.retrying import RetryingPeer
 from turnwright_client.watch import WatchPolicy, watch_inbox
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PAGE_SIZE_MAX
-from turnwright_kit.peer import Peer
 
 ConstraintKind: TypeAlias = project_pb2.FileConstraintKind.ValueType
 RunsMessage = watch_runs_pb2.WatchRunsResponse
@@ -53,7 +53,7 @@ class ControlCalls:
     Each raises TurnwrightError; an empty `plan_id` means `main`.
     """
 
-    _peer: Peer
+    _peer: RetryingPeer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
     _documents: document_service_pb2_grpc.DocumentServiceAsyncStub
@@ -112,7 +112,7 @@ class ControlCalls:
     async def import_run(
         self,
         project: str,
-        parts: AsyncIterable[bytes],
+        parts: AsyncIterable[bytes] | Iterable[bytes],
         *,
         run: str = "",
         document_id: str = "",
@@ -129,8 +129,12 @@ class ControlCalls:
             yield document_service_pb2.ImportRunRequest(
                 project=project, run=run, document_id=document_id, staged=staged, request_id=request_id
             )
-            async for part in parts:
-                yield document_service_pb2.ImportRunRequest(data=part)
+            if isinstance(parts, AsyncIterable):
+                async for part in parts:
+                    yield document_service_pb2.ImportRunRequest(data=part)
+            else:
+                for part in parts:
+                    yield document_service_pb2.ImportRunRequest(data=part)
 
         return await self._peer.upload(self._documents.ImportRun, requests(), None)
 

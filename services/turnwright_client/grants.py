@@ -9,15 +9,15 @@ from turnwright.grants.v1 import grant_service_pb2_grpc
 from turnwright.tokens.v1 import token_service_pb2, token_service_pb2_grpc
 from turnwright.types.v1 import access_pb2, grant_pb2, token_pb2
 
+from turnwright_client.retrying import RetryingPeer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.times import time_to_pb
-from turnwright_kit.peer import Peer
 
 
 class GrantCalls:
     """Base of the client: rpcs of GrantService and TokenService. Every method raises TurnwrightError."""
 
-    _peer: Peer
+    _peer: RetryingPeer
     _grants: grant_service_pb2_grpc.GrantServiceAsyncStub
     _tokens: token_service_pb2_grpc.TokenServiceAsyncStub
 

@@ -21,16 +21,16 @@ from turnwright.types.v1 import (
     turn_pb2,
 )
 
+from turnwright_client.retrying import RetryingPeer
 from turnwright_core.errors import MissingError, Reason, fault
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.packets import PacketParts
-from turnwright_kit.peer import Peer
 
 
 class QueryCalls:
     """Rpcs of query.proto, explain.proto, EntryService and TurnService. Each raises TurnwrightError."""
 
-    _peer: Peer
+    _peer: RetryingPeer
     _runs: run_service_pb2_grpc.RunServiceAsyncStub
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
     _entries: entry_service_pb2_grpc.EntryServiceAsyncStub

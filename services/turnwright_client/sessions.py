@@ -18,7 +18,7 @@ from turnwright.types.v1 import (
     settings_pb2,
 )
 
-from turnwright_kit.peer import Peer
+from turnwright_client.retrying import RetryingPeer
 
 
 class CommandKinds(TypedDict, total=False):
@@ -44,7 +44,7 @@ class CommandKinds(TypedDict, total=False):
 class SessionCalls:
     """Base of the client: rpcs of sessions, their schedules and approval rules. Every method raises TurnwrightError."""
 
-    _peer: Peer
+    _peer: RetryingPeer
     _sessions: session_service_pb2_grpc.SessionServiceAsyncStub
     _schedules: schedule_service_pb2_grpc.ScheduleServiceAsyncStub
     _rules: rule_service_pb2_grpc.RuleServiceAsyncStub

@@ -15,7 +15,7 @@
     └── InternalError        INTERNAL             report the error id
 
 `CLASS_OF_REASON` is total over the reasons of the contract; a test proves it. The codes are put on the wire by
-`kit/errors.py`: nothing here knows gRPC. Source: architecture 14.
+`kit/errors.py`, and read there by `core/rpc/errors.py`: nothing here knows gRPC. Source: architecture 14.
 """
 
 from __future__ import annotations
@@ -78,6 +78,13 @@ class Reason(IntEnum):
     QUOTA_EXCEEDED = 49
     RULE_DENIED = 50
 
+    def __str__(self) -> str:
+        """Its name: what people read, and what programs branch on."""
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
 
 class TurnwrightError(Exception):
     """An error for the caller. The message is for people and contains no secrets."""
@@ -87,6 +94,9 @@ class TurnwrightError(Exception):
         self.reason = reason
         self.message = message
         self.metadata = {key: str(value) for key, value in metadata.items()}
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
 
 
 class InvalidError(TurnwrightError):
@@ -199,6 +209,12 @@ errors of calls that ended after it.
 
 def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:
     return CLASS_OF_REASON[reason](reason, message, **metadata)
+
+
+def run_not_found(project: str, run: str) -> TurnwrightError:
+    """The error for a run that does not exist, or no longer, and for one that is private to somebody else."""
+    message = f"There is no run {run!r} in {project}: name one of ListRuns, or start one."
+    return fault(Reason.RUN_NOT_FOUND, message, project=project, run=run)
 
 
 def project_not_found(name: str) -> TurnwrightError:

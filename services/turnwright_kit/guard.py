@@ -26,13 +26,13 @@ from msgspec import structs
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc.headers import is_open
 from turnwright_core.rpc_codec import Codecs
 from turnwright_kit.access import MethodAccess, check_declared, method_access
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_kit.identity.caller import Caller, current_caller, enter_caller
 from turnwright_kit.identity.gate import CallerGate
-from turnwright_kit.identity.headers import is_open
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import CallContext, CallDetails, LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit

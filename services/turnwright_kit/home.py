@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from turnwright_kit.private_files import read_private
+from turnwright_core.private_files import read_private
 
 SOCKET_PATH_BYTES_MAX: Final = 100
 """Linux limits socket paths to 108 bytes; with a longer home path, services listen on loopback instead."""

@@ -5,17 +5,10 @@ A client that receives a longer message only gets an error of its own library, w
 
 from __future__ import annotations
 
-from typing import Final
-
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import MESSAGE_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.rpc.headers import RECEIVES
 from turnwright_kit.scope import Metadata
-
-RECEIVES: Final = "turnwright-receive-bytes"
-"""Metadata of a call: the longest message that the caller accepts, in bytes."""
-
-RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
-"""The value that our own services send."""
 
 
 def size_limit(metadata: Metadata) -> int:

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc.transport import PLAINTEXT
 from turnwright_kit.access import UndeclaredAccessError
 from turnwright_kit.event_loop import report_lag
 from turnwright_kit.guard import OURS, GuardedServer
@@ -34,7 +35,7 @@ from turnwright_kit.pages import report_readiness
 from turnwright_kit.service import Service
 from turnwright_kit.telemetry import count, observe
 from turnwright_kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
-from turnwright_kit.transport import PLAINTEXT, listen
+from turnwright_kit.transport import listen
 
 if TYPE_CHECKING:
     from turnwright_kit.http.listener import HttpListener

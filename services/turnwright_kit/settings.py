@@ -32,10 +32,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.rpc.headers import check_token
 from turnwright_kit.caller_ledger import CallerLimits
-from turnwright_kit.certificates import Tls
+from turnwright_kit.certificates import ServiceTls
 from turnwright_kit.home import default_home, read_or_make_token
-from turnwright_kit.identity.headers import check_token
 from turnwright_kit.identity.identity_file import IdentitySettings, read_identity_file
 from turnwright_kit.identity.own_tokens import AUDIENCES, TokenKey
 from turnwright_kit.telemetry import TelemetrySettings
@@ -332,13 +332,15 @@ class Settings:
         return CallerLimits(self.caller_calls_max, self.caller_streams_max, self.caller_unsent_bytes_max)
 
     @functools.cached_property
-    def tls(self) -> Tls:
+    def tls(self) -> ServiceTls:
         """The certificates for listeners and channels. Raises SettingsError that names an unusable file."""
         chain, key, authorities = (
             Path(file).expanduser() if file else None for file in (self.tls_cert, self.tls_key, self.tls_ca)
         )
         try:
-            return Tls(chain, key, authorities, mutual=self.tls_mutual, name=self.tls_name, insecure=self.insecure)
+            return ServiceTls(
+                chain, key, authorities, mutual=self.tls_mutual, name=self.tls_name, insecure=self.insecure
+            )
         except ValueError as error:
             raise SettingsError(str(error)) from None
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from turnwright_values.types import Price
 
 from turnwright_core.json_text import JsonObject
-from turnwright_kit.private_files import read_file, read_private
+from turnwright_core.private_files import read_file, read_private
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables
 from turnwright_provider.domain.presets import BY_NAME, PRESETS, Preset

@@ -20,7 +20,7 @@ from certificates import Authority
 from oidc_provider import serving
 from ports import free_ports
 from services import token_for
-from turnwright_kit.identity.headers import FORWARDED, call_metadata
+from turnwright_core.rpc.headers import FORWARDED, call_metadata
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(600)]
 

@@ -24,8 +24,8 @@ from bench.relays import FOLLOW, START
 from bench.test_durable_turns import SECRET, Stack, _cpu_s, four_processes
 from sse_server import Answer, SseServer, delta, events, usage_chunk
 from turnwright_client import Client
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_core.runs import LOOP_ENDED
-from turnwright_kit.identity.headers import call_metadata
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(600)]
 

@@ -19,7 +19,7 @@ from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2
 
 from e2e.cli_process import PORTS, Bench, json_lines
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_core.rpc.headers import call_metadata
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 

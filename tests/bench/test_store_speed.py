@@ -40,9 +40,9 @@ from contract.store.harness import (
     working_run,
 )
 from turnwright_core.delta_encoding import Copied
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.packets import piece_to_pb
-from turnwright_kit.identity.headers import call_metadata
 
 METADATA = call_metadata(SECRET)
 

@@ -18,8 +18,8 @@ from bench.processes import process
 from edges import edge
 from services import SECRET, running
 from turnwright_client import Client
+from turnwright_core.rpc.certificates import Tls
 from turnwright_kit import telemetry
-from turnwright_kit.certificates import Tls
 from turnwright_kit.telemetry_names import COMMANDS
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(1200)]

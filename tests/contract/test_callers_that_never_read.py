@@ -26,11 +26,11 @@ from raw_http2 import NeverReads, varint
 from services import SECRET, running, token_for
 from turnwright_core.errors import Reason
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_kit.access import access_of
 from turnwright_kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
-from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.identity.policy import EVERYBODY, Policy, PolicySnapshot
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service

@@ -26,16 +26,16 @@ from turnwright_assembler.wiring import build as build_assembler
 from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import FORWARDED, call_metadata
 from turnwright_core.runs import COMPLETED
 from turnwright_core.wire.resources import RESOURCES
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
-from turnwright_kit.certificates import Tls
-from turnwright_kit.errors import from_rpc
 from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_kit.identity.credentials import CERTIFICATE, Credentials
 from turnwright_kit.identity.for_whom import header_of
-from turnwright_kit.identity.headers import FORWARDED, call_metadata
 from turnwright_kit.identity.own_tokens import TokenKey, make_token
 from turnwright_kit.peer import path_of
 from turnwright_kit.server import RunningServer

@@ -12,7 +12,7 @@ from turnwright.types.v1 import settings_pb2
 
 from log_lines import logged
 from services import SECRET, running
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.logs import get_logger
 from turnwright_kit.scope import current_scope, detached, enter_scope
 

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from turnwright_kit.certificates import Tls
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.transport import open_channel
 from turnwright_kit.health import Health
-from turnwright_kit.transport import open_channel
 
 
 class OneName(asyncio.DatagramProtocol):

@@ -25,9 +25,9 @@ from services import SECRET, running, token_for
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.errors import ANSWERED
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
-from turnwright_kit.certificates import Tls
-from turnwright_kit.identity.headers import call_metadata
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

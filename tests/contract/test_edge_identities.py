@@ -19,9 +19,9 @@ from oidc_provider import serving as issuing
 from services import SECRET, Services, running, token_for
 from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_kit.certificates import Tls
-from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import FORWARDED, call_metadata
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import FORWARDED, call_metadata
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from services import SECRET, running
-from turnwright_client.discovery import StackRecord, locate
+from turnwright_cli.discovery import StackRecord, locate
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.health import Health, check_ready
 from turnwright_kit.peer import Peer

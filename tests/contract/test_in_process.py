@@ -14,8 +14,8 @@ from turnwright.types.v1 import run_pb2
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.identity.caller import current_caller
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.in_process import MESSAGES_AHEAD
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer

@@ -19,8 +19,8 @@ from turnwright_values.types import Tier
 
 from ports import free_ports
 from services import token_for
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.identity.caller import Kind
-from turnwright_kit.identity.headers import call_metadata
 
 SECRET = "process-secret"
 SERVICES = {

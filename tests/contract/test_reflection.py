@@ -17,8 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from turnwright.executor.v1 import executor_service_pb2
 
 from services import running, token_for
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_executor.rpc.mounting import MOUNTED
-from turnwright_kit.identity.headers import call_metadata
 
 REPO = Path(__file__).parents[2]
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]

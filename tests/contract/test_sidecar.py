@@ -16,9 +16,9 @@ from certificates import Authority
 from edges import ENVOY, listening
 from ports import free_ports
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import FORWARDED
 from turnwright_executor.config import ExecutorSettings
-from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import FORWARDED
 from turnwright_kit.server import RunningServer
 from turnwright_kit.settings import SettingsError
 from turnwright_store.config import StoreSettings

@@ -17,9 +17,9 @@ from contract.test_certificates import IDENTITIES, NOBODY
 from services import SECRET
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
+from turnwright_core.rpc.errors import from_rpc
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
-from turnwright_kit.errors import from_rpc
 from turnwright_kit.peer import rpc_of
 from turnwright_kit.server import RunningServer
 from turnwright_provider.config import ProviderSettings

@@ -13,9 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from turnwright_core.errors import Reason
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_kit.errors import from_rpc
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.guard import PROBES_MAX
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.server import RunningServer
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build

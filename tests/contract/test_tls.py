@@ -13,15 +13,15 @@ from turnwright.types.v1 import model_pb2, settings_pb2
 from certificates import Authority
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
+from turnwright_cli.discovery import is_serving
 from turnwright_client import Client
 from turnwright_client.client import loop_in
-from turnwright_client.discovery import is_serving
 from turnwright_client.watch import WatchPolicy
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.rpc.certificates import Tls
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
-from turnwright_kit.certificates import Tls
 from turnwright_kit.server import RunningServer
 from turnwright_kit.settings import SettingsError
 from turnwright_provider.config import ProviderSettings

@@ -9,7 +9,8 @@ import pytest
 
 from e2e.cli_process import PORTS, Bench, json_lines, loop_status
 from sse_server import SseServer
-from turnwright_client import Client, read_record
+from turnwright_cli.discovery import read_record
+from turnwright_client import Client
 
 DELTA = "The greeting is fixed; testing is left."
 PLAN = "# Goal\n1. fix the greeting\n2. test it"

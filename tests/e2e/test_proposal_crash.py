@@ -9,7 +9,8 @@ import pytest
 
 from e2e.cli_process import PORTS, Bench
 from e2e.test_crash import shown, wait_until
-from turnwright_client import Client, read_record
+from turnwright_cli.discovery import read_record
+from turnwright_client import Client
 
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="200">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'

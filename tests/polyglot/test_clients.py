@@ -26,7 +26,7 @@ from polyglot.pages import GO, JAVA, PYTHON, RUST, Program, build
 from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
-from turnwright_kit.certificates import Tls
+from turnwright_core.rpc.certificates import Tls
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 

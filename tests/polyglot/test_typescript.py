@@ -23,7 +23,7 @@ from proxy import proxied
 from services import SECRET, Services, running, token_for
 from turnwright_client import Client, RunView
 from turnwright_core import __version__
-from turnwright_kit.certificates import Tls
+from turnwright_core.rpc.certificates import Tls
 
 pytestmark = [needs_node, pytest.mark.timeout(600)]
 in_loop = pytest.mark.asyncio(loop_scope="module")

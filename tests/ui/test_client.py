@@ -19,7 +19,7 @@ from polyglot.test_clients import SCRIPT, Cursors, Way, finished, resumed
 from proxy import proxied
 from services import SECRET, running, token_for
 from turnwright_client import Client
-from turnwright_kit.certificates import Tls
+from turnwright_core.rpc.certificates import Tls
 from ui.browsers import CHROMIUM, DONE, GO_ON, WAIT_S, chromium, stack
 
 pytestmark = [

@@ -13,12 +13,12 @@ from typing import Final
 import grpc
 from msgspec import Struct
 
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.remote_service import CHANNEL_OPTIONS
+from turnwright_core.rpc.transport import open_channel
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_kit.certificates import Tls
-from turnwright_kit.peer import CHANNEL_OPTIONS
-from turnwright_kit.transport import open_channel
 
 CHANNELS_MAX: Final = 64
 """Idle connections to other executors that are kept; the least recently used one is closed."""

@@ -29,6 +29,8 @@ from turnwright.types.v1.cursor_pb2 import EventCursor
 from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
 
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import RECEIVES_ALL
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.owner_monitors import OwnerMonitors
 from turnwright_executor.peers.owners import Owners
@@ -36,11 +38,9 @@ from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plans import PLAN_EVENTS
 from turnwright_executor.watching.tail import FellBehindError, MovedError
-from turnwright_kit.errors import from_rpc
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.logs import get_logger
-from turnwright_kit.message_size import RECEIVES_ALL
 from turnwright_kit.peer import Around, UnaryHandler, path_of, rpc_of
 from turnwright_kit.scope import TextMetadata
 from turnwright_kit.telemetry import outgoing

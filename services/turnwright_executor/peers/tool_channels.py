@@ -11,9 +11,9 @@ import grpc
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.transport import check_plaintext, is_loopback, open_channel
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
-from turnwright_kit.certificates import Tls
-from turnwright_kit.transport import check_plaintext, is_loopback, open_channel
 
 POLL_S: Final = 0.005
 """Seconds between two looks at a connection that is being made."""

@@ -19,12 +19,12 @@ from turnwright.tool.v1 import tool_service_pb2 as pb
 from turnwright.tool.v1 import tool_service_pb2_grpc
 
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.rpc.certificates import Tls
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer
 from turnwright_executor.domain.tool_spec import ServedTool, specs_of
 from turnwright_executor.peers.tool_channels import Away, open_server
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
 from turnwright_executor.wire.tools import described_from_pb, result_from_pb
-from turnwright_kit.certificates import Tls
 from turnwright_kit.logs import get_logger
 
 CONNECT_S: Final = 2.0

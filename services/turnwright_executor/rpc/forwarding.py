@@ -10,7 +10,7 @@ from turnwright.runs.v1.run_service_pb2 import GetRunRequest
 from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright_values.types import Right
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import run_not_found
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_kit.identity.caller import Caller, current_caller
@@ -48,7 +48,6 @@ async def check_seen(store: Peer, address: RunAddress) -> None:
 
     def check(policy: Policy, caller: Caller) -> None:
         if is_anothers and not policy.has(caller, Right.ADMIN, address.project):
-            message = f"There is no run {address.run!r} in {address.project}."
-            raise fault(Reason.RUN_NOT_FOUND, message, project=address.project, run=address.run)
+            raise run_not_found(address.project, address.run)
 
     also_needs(check)

@@ -23,7 +23,6 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 from msgspec import Struct
 from protobuf import message_from_json_value
 from protobuf.wkt import Any as AnyMessage
@@ -31,6 +30,7 @@ from protobuf.wkt import Struct as JsonObject
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc.errors import status_of
 from turnwright_kit.errors import to_status, translate
 from turnwright_kit.guard import OURS, GuardedServer
 from turnwright_kit.identity.caller import current_caller
@@ -221,8 +221,9 @@ def refusal(error: TurnwrightError) -> ConnectError:
 
 def _failure(error: grpc.aio.AioRpcError) -> ConnectError:
     """The error with which a handler has ended a call."""
-    call: Any = error
-    return _connect_error(rpc_status.from_call(call), error.details() or "")
+    status = status_of(error)
+    assert status, "the guard ends calls with a status"
+    return _connect_error(status, error.details() or "")
 
 
 def _connect_error(status: status_pb2.Status, message: str) -> ConnectError:

@@ -18,6 +18,7 @@ from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.server import ConnectASGIApplication
 
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc.transport import is_loopback
 from turnwright_kit.addresses import host_of
 from turnwright_kit.errors import translate
 from turnwright_kit.guard import GuardedServer
@@ -26,7 +27,6 @@ from turnwright_kit.http.calls import Admission, HttpCall, current_call, endpoin
 from turnwright_kit.http.codecs import codecs
 from turnwright_kit.http.exchange import Exchange, Headers, Receive, Scope, Send
 from turnwright_kit.settings import HttpPort
-from turnwright_kit.transport import is_loopback
 
 DOCUMENT: Final = "/openapi.json"
 """The path of the contract as an OpenAPI document, which strangers may read: it is public."""

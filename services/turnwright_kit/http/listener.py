@@ -17,10 +17,10 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from turnwright_kit.certificates import Certificates, Tls
+from turnwright_core.rpc.certificates import Certificates, Tls
+from turnwright_core.rpc.transport import check_plaintext
 from turnwright_kit.http.door import ADMITTED, Door
 from turnwright_kit.settings import HttpBounds
-from turnwright_kit.transport import check_plaintext
 
 HEAD_BYTES_MAX: Final = 32 * 1024
 """Longest head of a request, with the message of a GET in it, in bytes."""

@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 from msgspec import structs
 from turnwright_values.types import Tier
 
+from turnwright_core.rpc.headers import AUTHORIZATION, call_metadata
 from turnwright_kit.identity.caller import Caller, Kind, Proof
 from turnwright_kit.identity.for_whom import header_of
-from turnwright_kit.identity.headers import AUTHORIZATION, call_metadata
 from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
 from turnwright_kit.scope import TextMetadata
 

@@ -21,6 +21,7 @@ from turnwright_values.store import WatchChangesResponse
 from turnwright_values.types import Cursor
 
 from turnwright_core.batching import split_by_weight
+from turnwright_core.errors import run_not_found
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor
@@ -32,7 +33,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Subscription
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.feed import Feed, FeedPage, FeedPosition
-from turnwright_store.sql.runs import RunRow, get_run, get_run_head, run_not_found
+from turnwright_store.sql.runs import RunRow, get_run, get_run_head
 from turnwright_store.sql.views import EntryRow, Wanted
 
 ROWS_PER_PAGE: Final = 500

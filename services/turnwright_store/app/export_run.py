@@ -21,6 +21,7 @@ from turnwright_values.types import Entry, Loop, Turn
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
+from turnwright_core.errors import run_not_found
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import RUNNING
 from turnwright_core.wire.entries import entry_to_pb
@@ -36,7 +37,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.run_history import SeenInterval, intervals_after
-from turnwright_store.sql.runs import RunRow, get_run, get_run_head, run_not_found
+from turnwright_store.sql.runs import RunRow, get_run, get_run_head
 from turnwright_store.sql.views import Wanted
 
 T = TypeVar("T")

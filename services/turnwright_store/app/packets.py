@@ -17,7 +17,7 @@ from turnwright.turns.v1 import turn_service_pb2 as pb
 
 from turnwright_core.checks import transition_forbidden
 from turnwright_core.delta_encoding import decode
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, fault, run_not_found
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.wire.packets import role_to_pb
@@ -43,7 +43,7 @@ from turnwright_store.sql import packets as rows
 from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.packets import PacketRow, block_texts, stored_blocks
 from turnwright_store.sql.pieces import compressed_texts, load_texts
-from turnwright_store.sql.runs import RunHead, get_run, run_not_found
+from turnwright_store.sql.runs import RunHead, get_run
 
 _PIECES_AT_ONCE: Final = 100
 _READ_CHARS: Final = 1024 * 1024

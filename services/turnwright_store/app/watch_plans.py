@@ -14,11 +14,12 @@ from msgspec import Struct
 from sqlalchemy import Connection
 
 from turnwright_core.batching import split_by_weight
+from turnwright_core.errors import run_not_found
 from turnwright_core.plans.plan import Plan
 from turnwright_store.app.plans import PlanMark, marked_plans, plan_weight
 from turnwright_store.domain.names import RunRef
 from turnwright_store.ports import Database, Subscription
-from turnwright_store.sql.runs import get_run_head, run_not_found
+from turnwright_store.sql.runs import get_run_head
 
 PAUSE_S: Final = 0.05
 """Minimum seconds between two reads: what happens in between is combined."""

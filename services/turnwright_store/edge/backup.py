@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
-from turnwright_kit.private_files import replacing_atomically
+from turnwright_core.private_files import replacing_atomically
 from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.database_copy import (
     MANIFEST,

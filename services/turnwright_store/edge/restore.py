@@ -19,8 +19,8 @@ from typing import Final
 import sqlalchemy
 from sqlalchemy import BigInteger, Connection, delete, insert, select, text, update
 
+from turnwright_core.private_files import replacing_atomically
 from turnwright_kit.home import ensure_home
-from turnwright_kit.private_files import replacing_atomically
 from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.database_copy import (
     MANIFEST,

@@ -13,8 +13,9 @@ from sqlalchemy import ColumnElement, Connection, Result, bindparam, case, liter
 from turnwright_values.types import Entry
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
+from turnwright_core.errors import run_not_found
 from turnwright_store.sql.entries import BODY_HASH, batched
-from turnwright_store.sql.runs import RunHead, run_not_found
+from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import chunks, versions
 from turnwright_store.sql.views import CURRENT_PATHS, ENTRY_ROW_COLUMNS, EntryRow, Wanted, find_entry_row, storable
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from turnwright_values.store import TitleCall
 from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Place, Run, RunPlace, RunSettings
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import run_not_found
 from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.clauses import parameters, unanswered
@@ -352,11 +352,6 @@ def get_run_head(connection: Connection, project: str, alias: str) -> RunHead:
         get_project(connection, project)
         raise run_not_found(project, alias)
     return RunHead(*row)
-
-
-def run_not_found(project: str, alias: str) -> Exception:
-    """The error for a run that does not exist, or no longer."""
-    return fault(Reason.RUN_NOT_FOUND, f"There is no run {alias!r} in {project}.", project=project, run=alias)
 
 
 def load_runs(connection: Connection, ids: Sequence[int]) -> list[RunRow]:

@@ -11,9 +11,9 @@ from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2, view_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Cursor, State, Tier, Visibility
 
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
-from turnwright_kit.identity.headers import call_metadata
 
 INSTRUCTIONS = "instructions://system"
 TOOLS = {"persona": None, "tools": ["get", "set"], "tool_docs": {"get": "## get", "set": "## set"}}

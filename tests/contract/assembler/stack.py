@@ -13,9 +13,9 @@ from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
 

@@ -16,8 +16,8 @@ from services import token_for
 from turnwright_core.delta_encoding import decode
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.rpc.errors import from_rpc
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
-from turnwright_kit.errors import from_rpc
 from turnwright_kit.identity.caller import Kind
 from turnwright_kit.server import RunningServer
 from unit.assembler.entries import entry

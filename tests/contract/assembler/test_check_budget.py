@@ -9,9 +9,9 @@ from turnwright_values.types import State, Visibility
 from contract.assembler.stack import at, part
 from turnwright_core.chat.prompt_edits import append, prepend
 from turnwright_core.limits import PROMPT_EDITS_MAX
+from turnwright_core.rpc.errors import from_rpc
 from turnwright_core.wire.entries import write_from_pb
 from turnwright_core.wire.prompt_edits import edit_to_pb
-from turnwright_kit.errors import from_rpc
 from unit.assembler.entries import entry
 from unit.assembler.test_transcript_rows import prompt, record, reply
 

@@ -13,7 +13,7 @@ from contract.assembler.stack import Client, at, part, start_assembler
 from log_lines import logged
 from turnwright_assembler.sections.plugin_sections import RENDER_VERSION
 from turnwright_core.delta_encoding import Copied
-from turnwright_kit.errors import from_rpc
+from turnwright_core.rpc.errors import from_rpc
 from turnwright_kit.settings import SettingsError
 from unit.assembler.entries import entry
 from unit.assembler.packet_reader import names, section

@@ -17,8 +17,8 @@ from contract.assembler.stack import SECRET, Answer, Client
 from turnwright_assembler import wiring as assembler_wiring
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.errors import Reason
+from turnwright_core.rpc.errors import from_rpc
 from turnwright_core.wire.entries import entry_from_pb
-from turnwright_kit.errors import from_rpc
 from turnwright_kit.server import RunningServer
 from turnwright_store import wiring as store_wiring
 from turnwright_store.config import StoreSettings

@@ -21,7 +21,7 @@ from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, PLAN_DELTAS_MAX
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_core.rpc.headers import call_metadata
 from unit.assembler.packet_reader import read_packet, section
 
 pytestmark = ON_A_SHARED_STACK

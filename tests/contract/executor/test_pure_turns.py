@@ -12,7 +12,7 @@ from contract.executor.test_pipeline import DONE, GO_ON, Asked
 from contract.store.harness import set_
 from services import SECRET, running
 from turnwright_core.errors import MissingError
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_core.rpc.headers import call_metadata
 
 pytestmark = pytest.mark.asyncio
 

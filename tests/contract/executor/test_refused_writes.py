@@ -13,9 +13,9 @@ from contract.store.harness import set_
 from services import SECRET, running
 from sse_server import SseServer, chat
 from turnwright_core.errors import Reason, fault
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_kit.errors import abort
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio

@@ -19,11 +19,13 @@ def services(shared_services):
     return shared_services
 
 
-async def test_a_model_is_named_without_settings_and_the_end_is_the_loop(services):
+async def test_a_model_is_named_without_settings_and_the_end_says_what_came_of_it(services):
     services.script(DONE)
-    queued = await services.client.ask(services.project, "Say it.", model="m")
-    loop = await services.client.run_to_end(queued)
-    assert (loop.sequence, loop.status, loop.summary) == (queued.sequence, 200, "Done.")
+    ended = await services.client.run_to_end(services.client.ask(services.project, "Say it.", model="m"))
+    assert (ended.text, ended.status, ended.verdict) == ("Done.", 200, "done")
+    assert ended.spend == ended.loop.usage
+    assert ended.spend.total_tokens > 0
+    assert [entry.body for path, entry in ended.view.entries.items() if path.startswith("prompt://")] == ["Say it."]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -22,10 +22,9 @@ from turnwright_client import RunView
 from turnwright_client.client import loop_in
 from turnwright_core.errors import Reason
 from turnwright_core.limits import PERSONA_BYTES_MAX, PROMPT_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import RECEIVES, call_metadata
 from turnwright_core.runs import COMPLETED
-from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import call_metadata
-from turnwright_kit.message_size import RECEIVES
 
 pytestmark = pytest.mark.asyncio
 

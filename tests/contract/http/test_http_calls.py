@@ -16,8 +16,8 @@ from google.rpc import error_details_pb2
 from contract.http.doors import ANN, EXECUTOR, METHODS, UNARY, bearer, open_door, reason_of
 from services import SECRET, token_for
 from turnwright_core.errors import Reason
-from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import call_metadata
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,8 +14,8 @@ from turnwright.types.v1 import model_pb2, vendor_pb2
 from turnwright.types.v1.message_pb2 import ROLE_USER, Message, Part, Role
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_kit.errors import from_rpc
-from turnwright_kit.identity.headers import call_metadata
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.server import RunningServer
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build

@@ -10,7 +10,7 @@ from turnwright.types.v1.message_pb2 import ROLE_SYSTEM, ROLE_USER
 
 from contract.provider.conftest import request, said
 from sse_server import Answer, SseServer, error, never
-from turnwright_kit.errors import from_rpc
+from turnwright_core.rpc.errors import from_rpc
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,9 +14,9 @@ from contract.store.counting import connected
 from contract.store.harness import SECRET, Client, start_store
 from contract.store.test_granting import OPERATOR, grant, reason_of
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.identity.caller import Caller, Kind, Proof
 from turnwright_kit.identity.gate import CallerGate
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_store.app.tokens import TOKENS_MAX
 from turnwright_store.sql.tables import metadata, tokens
 

@@ -105,8 +105,8 @@ def test_a_home_that_cannot_be_made_is_reported_plainly(tmp_path) -> None:
 
 
 def test_a_token_is_made_from_the_deployments_secret(tmp_path) -> None:
+    from turnwright_core.rpc.headers import call_metadata
     from turnwright_kit.identity.gate import CallerGate
-    from turnwright_kit.identity.headers import call_metadata
     from turnwright_kit.identity.own_tokens import TokenKey
 
     asked = ("--principal", "ci", "--kind", "plugin", "--project", "thing", "--group", "devs", "--audience", "store")

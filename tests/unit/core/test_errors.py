@@ -12,7 +12,8 @@ from turnwright.types.v1 import error_pb2
 
 from turnwright_core.errors import CLASS_OF_REASON, InternalError, Reason, TurnwrightError, fault
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_kit.errors import CODE_OF_CLASS, from_rpc, to_status
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_kit.errors import CODE_OF_CLASS, to_status
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service

@@ -17,11 +17,11 @@ from msgspec import structs
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.rpc.headers import call_metadata
 from turnwright_kit.home import read_or_make_token
 from turnwright_kit.identity.caller import TIERS, Caller, Kind, Proof
 from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.identity.gate import KNOWN_MAX, TOKEN_BYTES_MAX, CallerGate
-from turnwright_kit.identity.headers import call_metadata
 from turnwright_kit.identity.own_tokens import AUDIENCES, DAY_S, DAYS_MAX, TokenKey, make_token
 from turnwright_kit.settings import Settings, SettingsError
 

@@ -9,11 +9,11 @@ from turnwright.store.v1 import lease_pb2, read_pb2
 from turnwright.types.v1 import run_pb2
 from turnwright.types.v1.cursor_pb2 import EventCursor
 
+from turnwright_core.rpc.transport import PLAINTEXT
 from turnwright_core.runs import QUEUED
 from turnwright_executor.peers.owner_monitors import AVOIDED_LOOKS, OwnerMonitors
 from turnwright_executor.peers.owners import Owners
 from turnwright_executor.watching.tail import MovedError
-from turnwright_kit.transport import PLAINTEXT
 from unit.executor.test_hubs import RUN, OddStore, hubs_over
 
 pytestmark = pytest.mark.asyncio

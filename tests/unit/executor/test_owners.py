@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from turnwright_core.rpc.certificates import Tls
 from turnwright_executor.peers.owners import CHANNELS_MAX, Owners
-from turnwright_kit.certificates import Tls
 
 pytestmark = pytest.mark.asyncio
 

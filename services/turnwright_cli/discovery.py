@@ -15,9 +15,9 @@ import msgspec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Struct
 
-from turnwright_kit.certificates import Tls
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.transport import PLAINTEXT, open_channel
 from turnwright_kit.home import ensure_home
-from turnwright_kit.transport import PLAINTEXT, open_channel
 
 CHECK_S: Final = 1.0
 """Seconds that the executor of a record has to answer."""

@@ -8,11 +8,18 @@ from typing import Final
 from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.limits import MESSAGE_BYTES_MAX
 
 AUTHORIZATION: Final = "authorization"
 TIER: Final = "turnwright-tier"
 FORWARDED: Final = "x-forwarded-client-cert"
 """What a proxy says of its client's certificate."""
+
+RECEIVES: Final = "turnwright-receive-bytes"
+"""Metadata of a call: the longest message that the caller accepts, in bytes."""
+
+RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
+"""The value that our own callers send."""
 
 _OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 """Methods without authentication: an orchestrator's probes cannot send metadata, and health only says serving or not.

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from turnwright_client.discovery import StackRecord, another_serves, locate, read_record, record_file
+from turnwright_cli.discovery import StackRecord, another_serves, locate, read_record, record_file
+from turnwright_core.rpc.transport import PLAINTEXT
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
-from turnwright_kit.transport import PLAINTEXT
 
 
 @contextlib.asynccontextmanager

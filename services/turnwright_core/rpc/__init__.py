@@ -1,0 +1,1 @@
+"""Calls of services, as every caller of them makes them: channels, TLS, deadlines, credentials, errors."""
