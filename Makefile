@@ -8,6 +8,9 @@ ORACLE  := .oracle-venv
 RELEASE := .release-venv
 UI      := services/turnwright_ui
 CLIENT  := services/clients/ts
+PYPI    := services/clients/python
+# Two distributions, of one version: no index need have the client for what stands beside it.
+INSTALL := -m pip install --quiet --disable-pip-version-check --editable $(PYPI) --editable
 TESTS   := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
 RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
@@ -131,12 +134,12 @@ oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
 
 # The programs of docs/clients that take long to build: Java and Rust.
 polyglot: $(VENV)/.installed-dev $(GEN)/.installed node_modules/.installed build/tools/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
+	@$(BIN)/python $(INSTALL) '.[polyglot]'
 	$(BIN)/python -m pytest -m polyglot tests/polyglot
 
 # The page, and the client for TypeScript, in chromium.
 ui-test: $(VENV)/.installed-dev node_modules/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[polyglot]'
+	@$(BIN)/python $(INSTALL) '.[polyglot]'
 	@$(BIN)/python -m pytest -m browser tests/ui
 
 # Twenty small tasks with written replies: what each way to send a run to its model takes. OPTIONS="--html FILE" are those of `eval`.
@@ -151,19 +154,25 @@ deploy: $(VENV)/.installed-dev
 
 # Builds the image and runs the compose files, with buildah and podman.
 image-test: $(VENV)/.installed-dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[image]'
+	@$(BIN)/python $(INSTALL) '.[image]'
 	$(BIN)/python -m pytest -m image tests/deploy
 
-# What a release publishes, in dist/: wheel and sdist, tried in an empty environment as whoever installs them has it; the client for
-# TypeScript, which its test has installed; the chart; and what the image consists of.
+# What a release publishes, in dist/: the wheels of the client and of everything, which are tried in empty environments as whoever
+# installs them has it; the source of both; the client for TypeScript, which its test has installed; the chart; and what the image
+# consists of.
 dist: chart node_modules/.installed
-	rm -rf dist build/empty
+	rm -rf dist build/empty build/empty-client
 	$(BIN)/hatchling build -d dist
+	cd $(PYPI) && $(CURDIR)/$(BIN)/hatchling build -t wheel -d $(CURDIR)/dist
+	$(BIN)/python -m venv build/empty-client
+	build/empty-client/bin/python -m pip install --quiet --disable-pip-version-check dist/turnwright_client-*.whl
+	build/empty-client/bin/python -m pip check
+	cd build && empty-client/bin/python -c 'from turnwright_client import Client, SyncClient'
 	$(BIN)/python -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	build/empty/bin/python -m pip check
 	cd build && empty/bin/turnwright --version && empty/bin/turnwright demo
-	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[prices,telemetry,tokenizer]"
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/turnwright-*.whl)[prices,telemetry,tokenizer]"
 	$(RELEASE)/bin/helm package --destination dist build/chart/turnwright
 	cd $(CLIENT) && npm pack --silent --pack-destination $(CURDIR)/dist
 	$(RELEASE)/bin/cyclonedx-py environment --output-reproducible --output-file dist/turnwright.cdx.json build/empty/bin/python
@@ -193,16 +202,16 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo 'No virtual environment could be made. On Debian: apt-get install python3-venv' >&2; exit 1; }
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml $(PYPI)/pyproject.toml | $(BIN)/python
 	@$(BIN)/python -c '$(RECENT)' || { echo 'Remove $(VENV) first: it was made with that Python.' >&2; exit 1; }
 	@echo 'Installing Turnwright into $(VENV) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python $(INSTALL) .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml $(PYPI)/pyproject.toml | $(BIN)/python
 	@$(BIN)/python -c '$(RECENT)' || { echo 'Remove $(VENV) first: it was made with that Python.' >&2; exit 1; }
 	@echo 'Installing Turnwright with what tests and checks need into $(VENV) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python $(INSTALL) '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 # pip knows groups since 25.1; Python 3.11 and 3.12 bring an older one.

@@ -213,7 +213,7 @@ def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:
 
 def run_not_found(project: str, run: str) -> TurnwrightError:
     """The error for a run that does not exist, or no longer, and for one that is private to somebody else."""
-    message = f"There is no run {run!r} in {project}: name one of ListRuns, or start one."
+    message = f"There is no run {run!r} in {project}: list its runs and name one of them, or start one."
     return fault(Reason.RUN_NOT_FOUND, message, project=project, run=run)
 
 

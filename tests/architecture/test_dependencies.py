@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+CLIENT = tomllib.loads(
+    (Path(__file__).parents[2] / "services/clients/python/pyproject.toml").read_text(encoding="utf-8")
+)
 MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
 WANTED = PYPROJECT["project"]["requires-python"]
 NAMED = [
+    *CLIENT["build-system"]["requires"],
+    *CLIENT["project"]["dependencies"],
     *PYPROJECT["build-system"]["requires"],
     *PYPROJECT["project"]["dependencies"],
     *(each for extra in PYPROJECT["project"]["optional-dependencies"].values() for each in extra),
@@ -28,7 +33,14 @@ EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
 
 @pytest.mark.parametrize(
-    "named", [*PYPROJECT["project"]["dependencies"], *EXTRAS["prices"], *EXTRAS["tokenizer"], *EXTRAS["telemetry"]]
+    "named",
+    [
+        *CLIENT["project"]["dependencies"],
+        *PYPROJECT["project"]["dependencies"],
+        *EXTRAS["prices"],
+        *EXTRAS["tokenizer"],
+        *EXTRAS["telemetry"],
+    ],
 )
 def test_pip_says_that_a_python_is_too_old_before_it_misses_a_dependency(named):
     assert named.endswith(f"; python_version >= '{WANTED.removeprefix('>=')}'")
@@ -49,3 +61,11 @@ def test_make_says_in_a_sentence_that_a_python_is_too_old(version, is_told):
     assert told.stderr.count("\n") == int(is_told)
     # Before an environment is made, and before anything is installed into one that is there.
     assert MAKEFILE.count("-c '$(RECENT)'") == 3
+
+
+def test_the_client_and_the_rest_agree_on_what_both_need():
+    """Otherwise no environment could have both."""
+    ours = {re.match(r"[\w-]+", one)[0]: one for one in PYPROJECT["project"]["dependencies"]}
+    assert {one: ours.get(re.match(r"[\w-]+", one)[0]) for one in CLIENT["project"]["dependencies"]} == {
+        one: one for one in CLIENT["project"]["dependencies"]
+    }

@@ -7,29 +7,18 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
 from turnwright_core import __version__
+from wheels import CLIENT, ROOT, WAIT_S, about, brought, built, empty_environment
 
-ROOT = Path(__file__).parents[2]
 SERVICES = ROOT / "services"
 BUILT_FROM = ("clients/", *(f"turnwright_ui/{name}" for name in ("src/", "package.json", "tsconfig.json", "build.mjs")))
 """What the page is built from, and clients in other languages."""
-WAIT_S = 110
 
 pytest.importorskip("hatchling", reason="install the extra `test`: the wheel is built by hatchling")
-
-
-def built(kind: str, source: Path, folder: Path) -> Path:
-    """A `wheel` or an `sdist` of the source."""
-    build = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", build, folder], cwd=source, check=True, capture_output=True, text=True, timeout=WAIT_S
-    )
-    return folder / done.stdout.split()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +28,22 @@ def package(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(package, tmp_path_factory) -> Path:
-    """The wheel, unpacked as an installer does."""
+def client_package(tmp_path_factory) -> Path:
+    """That of the client."""
+    return built("wheel", ROOT / CLIENT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def wheel(package, client_package, tmp_path_factory) -> Path:
+    """Both, unpacked as an installer does."""
     site = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(package) as archive:
-        archive.extractall(site)
+    for each in (package, client_package):
+        with zipfile.ZipFile(each) as archive:
+            archive.extractall(site)
     return site
 
 
-def test_whoever_builds_it_from_the_sdist_gets_the_same_bytes(package, tmp_path) -> None:
+def test_whoever_builds_them_from_the_sdist_gets_the_same_bytes(package, client_package, tmp_path) -> None:
     """Elsewhere, later, by somebody whose files have other rights: what is published can be checked by anybody."""
     sources = [built("sdist", ROOT, tmp_path / each) for each in ("once", "again")]
     assert sources[0].read_bytes() == sources[1].read_bytes()
@@ -57,22 +53,54 @@ def test_whoever_builds_it_from_the_sdist_gets_the_same_bytes(package, tmp_path)
     for path in source.rglob("*.py"):
         path.chmod(0o600)
         os.utime(path, (1, 1))
-    again = built("wheel", source, tmp_path)
-    assert (again.name, again.read_bytes()) == (package.name, package.read_bytes())
+    for folder, first in ((source, package), (source / CLIENT, client_package)):
+        again = built("wheel", folder, tmp_path)
+        assert (again.name, again.read_bytes()) == (first.name, first.read_bytes())
 
 
-def test_one_place_says_which_release_it_is(package) -> None:
+def test_one_place_says_which_release_it_is(package, client_package) -> None:
     assert package.name == f"turnwright-{__version__}-py3-none-any.whl"
+    assert client_package.name == f"turnwright_client-{__version__}-py3-none-any.whl"
+    [needed] = [one for one in about(package).get_all("Requires-Dist") if one.startswith("turnwright-client")]
+    assert needed.partition(";")[0].strip() == f"turnwright-client=={__version__}"
     images = (ROOT / "deploy" / "kubernetes" / "base" / "kustomization.yaml").read_text()
     assert f"newTag: {__version__}\n" in images
     assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_its_description_is_the_readme(wheel) -> None:
-    about = message_from_bytes(next(wheel.glob("*.dist-info/METADATA")).read_bytes())
-    assert about["Description-Content-Type"] == "text/markdown"
-    assert about.get_payload(decode=True).decode().strip() == (ROOT / "README.md").read_text().strip()
-    assert about["Summary"]
+def test_its_description_is_the_readme(package, client_package) -> None:
+    for each, folder in ((package, ROOT), (client_package, ROOT / CLIENT)):
+        said = about(each)
+        assert said["Description-Content-Type"] == "text/markdown"
+        assert said.get_payload(decode=True).decode().strip() == (folder / "README.md").read_text().strip()
+        assert said["Summary"]
+
+
+def test_no_file_stands_in_both(package, client_package) -> None:
+    ours, theirs = ({*zipfile.ZipFile(each).namelist()} for each in (package, client_package))
+    assert ours & theirs == set()
+    tops = [{name.partition("/")[0] for name in names if ".dist-info/" not in name} for names in (ours, theirs)]
+    assert tops[1] == {"turnwright", "turnwright_values", "turnwright_core", "turnwright_client"}
+    assert tops[0] & tops[1] == set()
+
+
+def test_the_client_brings_five_packages_at_most_and_imports_nothing_else(client_package, tmp_path) -> None:
+    """But for what serves tools, which has an extra of its own."""
+    assert len(brought(client_package)) <= 5
+    python = empty_environment(tmp_path / "empty", client_package) / "python"
+    walk = (
+        "import pkgutil, sys, importlib, turnwright_client, turnwright_core.rpc as rpc, turnwright_core.wire as wire\n"
+        "for package in (turnwright_client, rpc, wire):\n"
+        "    for one in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if one.name != 'turnwright_client.tool_server': importlib.import_module(one.name)\n"
+        "for name in turnwright_client.__all__: getattr(turnwright_client, name)\n"
+        "print(turnwright_client.__file__, any(name.startswith('turnwright_kit') for name in sys.modules))"
+    )
+    ran = subprocess.run([python, "-I", "-c", walk], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    file, has_kit = ran.stdout.split()
+    assert (Path(file).is_relative_to(tmp_path), has_kit) == (True, "False")
+    assert (Path(file).parent / "py.typed").is_file()
 
 
 def test_it_holds_every_file_of_the_packages(wheel) -> None:

@@ -176,7 +176,7 @@ def test_the_image_has_the_libraries_for_metrics() -> None:
         assert ports[0] != ports[1]
     assert (
         "telemetry"
-        in (MANIFESTS.parent / "Containerfile").read_text().partition("/wheels/*.whl)[")[2].partition("]")[0]
+        in (MANIFESTS.parent / "Containerfile").read_text().partition("/wheels/turnwright-*.whl)[")[2].partition("]")[0]
     )
 
 

@@ -7,11 +7,14 @@ Each starts a run, watches it to its end, accepts a proposal, is cut off in the 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import os
 import re
 import signal
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +30,7 @@ from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.rpc.certificates import Tls
+from wheels import CLIENT, ROOT, built, empty_environment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 
@@ -113,6 +117,14 @@ async def way(request, tmp_path_factory):
                 yield Way(folder, at.mutual, client, cursors, at)
 
 
+@functools.cache
+def alone() -> Path:
+    """Where the programs are of an environment with the client's wheel, and nothing of the services."""
+    folder = Path(tempfile.mkdtemp(prefix="turnwright-client-"))
+    atexit.register(shutil.rmtree, folder)
+    return empty_environment(folder / "empty", built("wheel", ROOT / CLIENT, folder))
+
+
 def language(program: Program, *marks: pytest.MarkDecorator):
     skipped = pytest.mark.skipif(bool(program.missing()), reason=program.missing() or "nothing is missing")
     return pytest.param(program, id=program.name, marks=[skipped, *marks])
@@ -133,6 +145,8 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
     root.mkdir()
     # The page's commands ask for a token as an operator does; what they name stands in this stack.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if program is PYTHON:
+        path = f"{alone()}{os.pathsep}{path}"
     environment = os.environ | program.environment | {"TURNWRIGHT_TOKEN": SECRET, "PATH": path}
     if way.edge:
         own = way.edge.clients.issue(way.root / f"{program.name}.tls")
@@ -189,6 +203,9 @@ async def finished(way, root, printed, *, reads_on=True):
         assert forked
         fork = await way.client.get_run(root.name, forked[1])
         assert fork.run.forked_from.run == forked[2]
+    if program is PYTHON:
+        assert re.search(r"^\[done with [1-9]\d* tokens\]$", printed, re.MULTILINE)
+        assert re.search(r"^ENTRY_NOT_FOUND: \D+$", printed, re.MULTILINE)
     assert (root / "hello.txt").read_text() == "Hello, whoever you are.\n"
 
 
