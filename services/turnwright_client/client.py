@@ -25,7 +25,7 @@ from turnwright.types.v1 import (
 from turnwright_client.administration import AdministrationCalls
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
 from turnwright_client.grants import GrantCalls
-from turnwright_client.proposals import Decision, OnProposal, ProposalCalls, value_of
+from turnwright_client.proposals import OnProposal, ProposalCalls, ProposalChoice, value_of
 from turnwright_client.queries import QueryCalls
 from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
@@ -230,7 +230,7 @@ class Client(AdministrationCalls, ControlCalls, GrantCalls, ProposalCalls, Query
             for path, proposal in list(view.proposals.items()):
                 if asked.get(path) != proposal and not proposal.HasField("client_tool"):
                     asked[path] = proposal
-                    decision: Decision = await value_of(on_proposal(proposal))
+                    decision: ProposalChoice = await value_of(on_proposal(proposal))
                     await self.decide(queued.project, queued.run, proposal, decision)
 
         loop = await self.wait_loop(queued.project, queued.run, queued.sequence, queued.cursor, follow)

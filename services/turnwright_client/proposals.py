@@ -51,9 +51,9 @@ class Reject(Struct, frozen=True):
     comment: str = ""
 
 
-Decision = Accept | Reject | bool | str
+ProposalChoice = Accept | Reject | bool | str
 """True accepts, False rejects and ends the loop. A text answers a question; it rejects anything else, as a comment."""
-OnProposal = Callable[[proposal_pb2.Proposal], Awaitable[Decision] | Decision]
+OnProposal = Callable[[proposal_pb2.Proposal], Awaitable[ProposalChoice] | ProposalChoice]
 """Decides on a proposal."""
 
 
@@ -86,7 +86,7 @@ class ProposalCalls:
     _policy: WatchPolicy
     _proposals: proposal_service_pb2_grpc.ProposalServiceAsyncStub
 
-    async def decide(self, project: str, run: str, proposal: proposal_pb2.Proposal, decision: Decision) -> None:
+    async def decide(self, project: str, run: str, proposal: proposal_pb2.Proposal, decision: ProposalChoice) -> None:
         """Decide on a proposal, unless somebody else was faster."""
         chosen = _chosen(proposal, decision)
         try:
@@ -178,7 +178,7 @@ class ProposalCalls:
         return watch_inbox(partial(self._peer.stream, self._proposals.WatchProposals, request, None), self._policy)
 
 
-def _chosen(proposal: proposal_pb2.Proposal, decision: Decision) -> Accept | Reject:
+def _chosen(proposal: proposal_pb2.Proposal, decision: ProposalChoice) -> Accept | Reject:
     """The decision, where `OnProposal` has given a short form."""
     if isinstance(decision, str):
         return Accept(answer=decision) if proposal.HasField("question") else Reject(decision)

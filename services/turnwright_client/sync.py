@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_client.client import Client, Outcome, QueuedLoop
-from turnwright_client.proposals import Decision
+from turnwright_client.proposals import ProposalChoice
 from turnwright_client.watch import WatchPolicy
 from turnwright_core.rpc.certificates import Tls
 from turnwright_core.rpc.transport import PLAINTEXT
@@ -144,7 +144,7 @@ class SyncClient:
     def run_to_end(
         self,
         task: QueuedLoop,
-        on_proposal: Callable[[proposal_pb2.Proposal], Decision] | None = None,
+        on_proposal: Callable[[proposal_pb2.Proposal], ProposalChoice] | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Outcome:
         """Wait until a task, such as `client.act(...)`, has ended; the functions are called by the thread that waits.
