@@ -18,7 +18,7 @@ WAIT_S = 110
 
 
 def built(kind: str, source: Path, folder: Path) -> Path:
-    """A `wheel` or an `sdist` of the source."""
+    """A `wheel`, an `editable` one or an `sdist` of the source."""
     build = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", build, folder], cwd=source, check=True, capture_output=True, text=True, timeout=WAIT_S

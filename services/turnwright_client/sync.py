@@ -189,6 +189,7 @@ class SyncClient:
     watch_proposals = _iterating(Client.watch_proposals)
     find_project = _answering(Client.find_project)
     list_projects = _iterating(Client.list_projects)
+    list_tools = _answering(Client.list_tools)
     get_run = _answering(Client.get_run)
     get_loop = _answering(Client.get_loop)
     list_runs = _iterating(Client.list_runs)

@@ -103,6 +103,12 @@ def test_the_client_brings_five_packages_at_most_and_imports_nothing_else(client
     assert (Path(file).parent / "py.typed").is_file()
 
 
+def test_an_editable_install_has_no_copy_of_what_it_names(tmp_path) -> None:
+    """Python would import that one."""
+    names = zipfile.ZipFile(built("editable", ROOT / CLIENT, tmp_path)).namelist()
+    assert [name for name in names if ".dist-info/" not in name] == ["_turnwright_client.pth"]
+
+
 def test_it_holds_every_file_of_the_packages(wheel) -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=SERVICES, check=True, capture_output=True, text=True).stdout
     kept = [name for name in tracked.splitlines() if not name.startswith(BUILT_FROM)]
