@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -186,6 +187,9 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     await finished(way, root, printed.decode(), reads_on=program.reads_on)
+    if program is PYTHON:
+        assert re.search(rb"^\[done with [1-9]\d* tokens\]$", printed, re.MULTILINE)
+        assert re.search(rb"^ENTRY_NOT_FOUND: \D+$", printed, re.MULTILINE)
     await resumed(way, root)
 
 
@@ -203,9 +207,6 @@ async def finished(way, root, printed, *, reads_on=True):
         assert forked
         fork = await way.client.get_run(root.name, forked[1])
         assert fork.run.forked_from.run == forked[2]
-    if program is PYTHON:
-        assert re.search(r"^\[done with [1-9]\d* tokens\]$", printed, re.MULTILINE)
-        assert re.search(r"^ENTRY_NOT_FOUND: \D+$", printed, re.MULTILINE)
     assert (root / "hello.txt").read_text() == "Hello, whoever you are.\n"
 
 
