@@ -20,6 +20,7 @@ from turnwright_cli.plugin_output import logged_prints
 from turnwright_kit.home import ensure_home, socket_address
 from turnwright_kit.in_process import LocalServer
 from turnwright_kit.memory import freeze_loaded, hide_memory
+from turnwright_kit.open_files import allow_open_files
 from turnwright_kit.service import LocalService, Service
 from turnwright_kit.settings import Setting, Settings, load
 
@@ -110,6 +111,8 @@ class Stack:
         process has it, a newer version wrote it, or it is unreachable.
         """
         hide_memory()
+        if not self._plan.embedded:
+            allow_open_files()
         with gc_paused():
             async with contextlib.AsyncExitStack() as starting:
                 if self._plan.embedded:

@@ -11,6 +11,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_kit.event_loop import EventLoop
 from turnwright_kit.logs import configure_logs
 from turnwright_kit.memory import freeze_loaded, hide_memory
+from turnwright_kit.open_files import allow_open_files
 from turnwright_kit.pages import serve_readiness
 from turnwright_kit.server import RunningServer, serve_until_stopped
 from turnwright_kit.service import Service
@@ -49,6 +50,7 @@ def run_service(
     package = kind.__module__.partition(".")[0]
     _read_arguments(package)
     hide_memory()
+    allow_open_files()
     try:
         settings = load(kind)
         secret = settings.secret()
