@@ -121,7 +121,7 @@ class Life:
 class Stack:
     """A provider, an assembler, stores on one database, executors on one workspace; each a process.
 
-    `before`: a checkout of another release, whose services can take the places of these (`self.before`).
+    `before`: another release, whose services can take the places of these (`self.before`).
     """
 
     def __init__(self, root, db="", executors=1, stores=1, before=None, **settings):
@@ -145,22 +145,22 @@ class Stack:
         self._add("assembler", "assembler")
         for number in range(executors):
             self._add(f"executor{number}", "executor", store=f"store{number % stores}")
-        self._keepers = [self._keep(root, REPO)]
+        self._keepers = [self._keep(root, REPO, sys.executable)]
         self.before = {}
         if before:
             older = root / "lives-before"
             older.mkdir()
             self.before = {name: Life(name, life.service, older) for name, life in self.lives.items()}
-            self._keepers.append(self._keep(older, before))
+            self._keepers.append(self._keep(older, before.checkout, before.python))
 
-    def _keep(self, folder, checkout):
+    def _keep(self, folder, checkout, python):
         """The process that starts services of a checkout."""
         plan = folder / "plan.json"
         plan.write_text(json.dumps(self._plan))
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWRIGHT_", "OPENAI_"))}
         roots = (checkout / "tests", checkout / "services", checkout / "gen" / "python")
         found = {**inherited, "PYTHONPATH": os.pathsep.join(map(str, roots))}
-        return subprocess.Popen([sys.executable, str(checkout / "tests/crash/service_victim.py"), str(plan)], env=found)
+        return subprocess.Popen([python, str(checkout / "tests/crash/service_victim.py"), str(plan)], env=found)
 
     def _add(self, name, service, store="store0"):
         peers = {"STORE": self.at(store), "ASSEMBLER": self.at("assembler"), "PROVIDER": self.at("provider")}

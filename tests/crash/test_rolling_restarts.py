@@ -7,9 +7,6 @@ error. Nothing is lost, and nothing happens twice.
 import asyncio
 import contextlib
 import itertools
-import os
-import subprocess
-from pathlib import Path
 
 import grpc
 import pytest
@@ -17,11 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from crash.stack import Stack
 from crash.test_executor_kills import Matrix
+from release_before import installed
 
-REPO = Path(__file__).parents[2]
 READY_S = 300
-BEFORE = os.environ.get("TURNWRIGHT_UPGRADE_FROM", "ebec0084")
-"""The release before: a tag, or the oldest commit whose contract and schema this one shares."""
 
 
 class Rollout(Matrix):
@@ -105,14 +100,10 @@ async def test_nothing_is_lost_or_doubled_in_50_restarts_under_32_runs(tmp_path,
 # ---- The release before and this one, side by side
 
 
-@pytest.fixture
-def release_before(tmp_path):
-    """A checkout of the release before. It runs with the libraries of this one."""
-    folder = tmp_path / "before"
-    git = ["git", "-C", str(REPO), "worktree"]
-    subprocess.run([*git, "add", "--detach", str(folder), BEFORE], check=True, capture_output=True, timeout=60)
-    yield folder
-    subprocess.run([*git, "remove", "--force", str(folder)], check=True, capture_output=True, timeout=60)
+@pytest.fixture(scope="module")
+def release_before(tmp_path_factory):
+    with installed(tmp_path_factory.mktemp("before")) as found:
+        yield found
 
 
 @pytest.mark.soak
