@@ -104,12 +104,14 @@ JAVA = Program(
     "mvn",
     ("mvn --quiet --batch-mode package dependency:copy-dependencies -Dprotos=../../../protos",),
     ("mvn package",),
+    reads_on=False,
 )
 RUST = Program(
     "rust",
     "rust.md",
     "cargo",
     ("cargo build --quiet --locked",),
+    reads_on=False,
     environment={
         "PROTOS": str(REPO / "protos"),
         "PROTOC": str(REPO / "build/tools/protoc"),

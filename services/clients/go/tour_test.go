@@ -151,7 +151,7 @@ func TestTour(t *testing.T) {
 		return turnwright.Accept(), nil
 	}))
 	check(t, err)
-	if loop.Status != 200 || loop.Summary != "Written." || decided != 1 || events < 20 || network.cuts < 7 {
+	if loop.Status != 200 || loop.Summary != "Written." || loop.Usage.GetTotalTokens() == 0 || decided != 1 || events < 20 || network.cuts < 7 {
 		t.Fatalf("%v after %d decisions, %d events, %d cuts", loop, decided, events, network.cuts)
 	}
 	for _, prose := range strings.Split(need(t, "TOUR_PROSE"), "|") {
