@@ -167,6 +167,7 @@ dist: chart node_modules/.installed
 	$(BIN)/python -m venv build/empty-client
 	build/empty-client/bin/python -m pip install --quiet --disable-pip-version-check dist/turnwright_client-*.whl
 	build/empty-client/bin/python -m pip check
+	@test "$$(build/empty-client/bin/python -m pip freeze | wc -l)" -le 6 || { echo 'The client brings more than five packages.'; exit 1; }
 	cd build && empty-client/bin/python -c 'from turnwright_client import Client, SyncClient'
 	$(BIN)/python -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
