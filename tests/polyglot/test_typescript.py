@@ -291,6 +291,14 @@ async def folded(services, project: str, name: str) -> dict[str, Any]:
     }
 
 
+def test_what_is_missing_is_made_up_for_by_a_snapshot(package):
+    told = json.loads(run([NODE, "gaps.mjs"], package.folder))
+    assert told["asked"] == [None, None, None, 6, None]
+    assert told["seen"] == [
+        "snapshot 1", "snapshot 2", "snapshot 2", "notice 3", "snapshot 5", "notice 6", "snapshot 9", "notice 10", "runState 11",
+    ]  # fmt: skip
+
+
 @in_loop
 async def test_a_watch_behind_the_last_event_of_a_run_ends_too(stack, package):
     way = to_plain(stack, "grpc")
