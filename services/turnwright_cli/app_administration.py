@@ -1,4 +1,4 @@
-"""The commands for what a deployment keeps of its people and tells others: the audit, quotas and webhooks."""
+"""The commands for what a deployment keeps of its people and tells others: the audit, quotas, webhooks, tools."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _SUBJECT: Final = Option(
     ["--of", "subject"], metavar="SUBJECT", default="",
     help="Whose: user:NAME or group:NAME, with --deployment also project:NAME [all together]",
 )  # fmt: skip
+_SERVER_NAME: Final = Argument(["name"], metavar="NAME", help="The first part of the names of its tools.")
+_OF_ALL: Final = Option(["--deployment"], is_flag=True, help="For all projects, not for this one.")
 _WEBHOOK: Final = Argument(["name"], metavar="NAME", help="Name of the webhook.")
 
 
@@ -108,4 +110,51 @@ def _add_webhooks(app: click.Group) -> None:
         "webhooks:retry_delivery",
         "Send something again, at once and with all attempts.",
         Argument(["delivery"], metavar="ID", help="Id of the delivery."),
+    )
+    _add_tools(app)
+
+
+def _add_tools(app: click.Group) -> None:
+    tools = add_group(
+        app,
+        "tools",
+        "Manage servers of tools; without a command, list which tools the next task gets, and what they cost.",
+        *COMMON,
+        work="tools:list_tools",
+    )
+    add_command(tools, "list", "tools:list_tools", "List the tools, as without a command.")
+    add_command(
+        tools,
+        "add",
+        "tools:add_server",
+        "Register a server of tools for the project, and look what it brings.",
+        _SERVER_NAME,
+        Argument(["address"], metavar="ADDR", help="Where it listens: HOST:PORT."),
+        Option(
+            ["--tls"],
+            type=click.Choice(["auto", "none", "deployment", "public"]),
+            default="auto",
+            help="How it is called, see docs/tools.md [auto]",
+        ),
+        Option(
+            ["--header", "headers"], nargs=2, multiple=True, metavar="NAME VALUE",
+            help="A header of each call; repeatable.",
+        ),
+        Option(
+            ["--secret-header", "secret_headers"], nargs=2, multiple=True, metavar="NAME SECRET",
+            help="A header whose value is a secret of the operator's file; repeatable.",
+        ),
+        Option(["--tool", "only"], multiple=True, metavar="NAME", help="Only this tool of it; repeatable [all]"),
+        Option(
+            ["--timeout", "seconds"], type=click.FloatRange(0.001, 3600), metavar="S", help="Time limit of a call [60]"
+        ),
+        _OF_ALL,
+    )  # fmt: skip
+    add_command(tools, "remove", "tools:remove_server", "Remove a server of tools.", _SERVER_NAME, _OF_ALL)
+    add_command(
+        tools,
+        "check",
+        "tools:check_servers",
+        "Ask the servers of tools now, and tell what is wrong with them and with their tools.",
+        Argument(["name"], metavar="NAME", required=False, default="", help="Only this server."),
     )

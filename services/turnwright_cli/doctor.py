@@ -20,6 +20,7 @@ from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, differing_variables, open_session, service_word, unknown_variables
 from turnwright_cli.stack import START_ORDER, settings_class
+from turnwright_cli.tools import server_lines
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_kit.settings import Settings, load
 from turnwright_kit.settings_report import settings_in_force
@@ -180,6 +181,9 @@ def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str])
         alias = check.model.alias
         words = f"usable, context {contexts.get(alias, 'unknown')}" if check.usable else check.problem
         yield _line(alias, words, good=check.usable)
+    if status.tool_servers:
+        yield Text("servers of tools:")
+        yield from server_lines(status.tool_servers)
     yield Text(f"confinement: {CONFINEMENT.get(status.confinement, 'commands do not run here')}")
 
 

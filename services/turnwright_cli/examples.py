@@ -87,6 +87,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "turnwright quota set cost-day 20 --of project:shop --deployment",
     ),
     "turnwright quota remove": ("turnwright quota remove cost-month",),
+    "turnwright tools": ("turnwright tools", "turnwright tools add tickets 127.0.0.1:7460"),
+    "turnwright tools list": ("turnwright tools list --json",),
+    "turnwright tools add": (
+        "turnwright tools add tickets 127.0.0.1:7460",
+        "turnwright tools add ci ci.example.com:443 --tls public --timeout 600",
+    ),
+    "turnwright tools remove": ("turnwright tools remove tickets",),
+    "turnwright tools check": ("turnwright tools check", "turnwright tools check tickets"),
     "turnwright webhook": ("turnwright webhook", "turnwright webhook set ci https://ci.example.com/turnwright"),
     "turnwright webhook list": ("turnwright webhook list --json",),
     "turnwright webhook set": (

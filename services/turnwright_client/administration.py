@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from turnwright.audits.v1 import audit_service_pb2, audit_service_pb2_grpc
+from turnwright.catalogues.v1 import catalogue_service_pb2, catalogue_service_pb2_grpc
 from turnwright.quotas.v1 import quota_service_pb2, quota_service_pb2_grpc
 from turnwright.webhooks.v1 import webhook_service_pb2, webhook_service_pb2_grpc
 
@@ -17,6 +18,7 @@ class AdministrationCalls:
     _peer: RetryingPeer
     _audits: audit_service_pb2_grpc.AuditServiceAsyncStub
     _quotas: quota_service_pb2_grpc.QuotaServiceAsyncStub
+    _catalogues: catalogue_service_pb2_grpc.CatalogueServiceAsyncStub
     _webhooks: webhook_service_pb2_grpc.WebhookServiceAsyncStub
 
     async def list_audit(
@@ -62,6 +64,21 @@ class AdministrationCalls:
         request = webhook_service_pb2.SetWebhookRequest(project=project, webhook=webhook, request_id=request_id)
         answer = await self._peer.call(self._webhooks.SetWebhook, request)
         return answer.webhook, answer.secret
+
+    async def add_tool_server(
+        self, project: str, server: catalogue_service_pb2.ToolServer, *, request_id: str = ""
+    ) -> catalogue_service_pb2.ToolServer:
+        """Register a server of tools for a project, or for all (an empty name)."""
+        request = catalogue_service_pb2.AddToolServerRequest(project=project, server=server, request_id=request_id)
+        return (await self._peer.call(self._catalogues.AddToolServer, request)).server
+
+    async def remove_tool_server(self, project: str, name: str, *, request_id: str = "") -> None:
+        request = catalogue_service_pb2.RemoveToolServerRequest(project=project, name=name, request_id=request_id)
+        await self._peer.call(self._catalogues.RemoveToolServer, request)
+
+    async def list_tool_servers(self, project: str) -> list[catalogue_service_pb2.ToolServer]:
+        request = catalogue_service_pb2.ListToolServersRequest(project=project)
+        return list((await self._peer.call(self._catalogues.ListToolServers, request)).servers)
 
     async def delete_webhook(self, project: str, name: str, *, request_id: str = "") -> None:
         request = webhook_service_pb2.DeleteWebhookRequest(project=project, name=name, request_id=request_id)

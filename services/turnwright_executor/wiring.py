@@ -39,11 +39,12 @@ from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.peers.tool_lists import ToolLists
-from turnwright_executor.peers.tool_registrations import Callbacks, Registrations
+from turnwright_executor.peers.tool_registrations import Callbacks, Registrations, StoredServers
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.audit import around_audit
 from turnwright_executor.rpc.catalogue import catalogue
+from turnwright_executor.rpc.catalogues import around_catalogues
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.forwarding import check_seen
 from turnwright_executor.rpc.grants import around_grants
@@ -186,9 +187,14 @@ class _Wired:
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
         self._owners = Owners(self._ledger, leases.holds, settings.tls)
-        status = Status(
-            self._store, self._assembler, self._provider, settings, self._policy, CONFINEMENTS[sandbox.backend]
+        unconfigured = frozenset(settings.unconfigured_tools)
+        self._tool_lists = lists = ToolLists(
+            services.tools, unconfigured, services.catalogue, self._tool_servers, settings.token_divisor
         )
+        status = Status(
+            self._store, self._assembler, self._provider, settings, self._policy, CONFINEMENTS[sandbox.backend],
+            lists.states,
+        )  # fmt: skip
         self._addressed = (self._ledger, self._owners, status, self._callbacks)
         self._serve(services, places, status)
 
@@ -206,8 +212,9 @@ class _Wired:
     async def _servers_of_tools(self) -> GrpcToolServers:
         """Raises SettingsError for a file that cannot be used."""
         settings = self._settings
+        self._stored_servers = StoredServers(self._store)
         try:
-            registered = await asyncio.to_thread(Registrations, settings.tool_servers)
+            registered = await asyncio.to_thread(Registrations, settings.tool_servers, self._stored_servers.of)
         except (OSError, ValueError) as error:
             raise SettingsError(f"TURNWRIGHT_TOOL_SERVERS: {error}") from None
         key = settings.own_key or (TokenKey.of(self._secret, "executor") if self._secret else None)
@@ -250,8 +257,6 @@ class _Wired:
         self._calls = ToolCalls(
             ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner, services.catalogue
         )
-        unconfigured = frozenset(settings.unconfigured_tools)
-        lists = ToolLists(services.tools, unconfigured, services.catalogue, self._tool_servers, settings.token_divisor)
         check_vendor = Vendors(self._provider).check
         self._servicer = ExecutorServicer(
             store,
@@ -265,7 +270,7 @@ class _Wired:
             check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
             self._policy,
-            lists.read,
+            self._tool_lists.read,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
@@ -285,8 +290,9 @@ class _Wired:
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
         models, grants = around_models(check_vendor), around_grants(self._policy)
+        catalogues = around_catalogues(self._tool_lists.checked, self._stored_servers.forget)
         inbox = Inbox(ledger, self._hubs, self._scheduler, router.owner_handler, partial(check_seen, store))
-        changes = (router.around(), calls.around(), commands.around(), runs.around(), models, grants)
+        changes = (router.around(), calls.around(), commands.around(), runs.around(), models, grants, catalogues)
         around = (*changes, inbox.around(), audit)
         self._around = {name: handler for handlers in around for name, handler in handlers.items()}
 
@@ -323,6 +329,7 @@ class _Wired:
     async def _close(self) -> None:
         await self._owners.close()
         await self._tool_servers.close()
+        await self._stored_servers.close()
         for task in self._following:
             task.cancel()
             await asyncio.wait((task,))

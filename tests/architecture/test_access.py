@@ -44,10 +44,10 @@ ASKED = {
         DeleteWebhook ListDeliveries ListWebhooks RetryDelivery SetWebhook
     """,
     "read in project_or_deployment": """
-        ListGrants ListQuotas
+        ListGrants ListQuotas ListToolServers
     """,
     "admin in project_or_deployment": """
-        DeleteGrant DeleteQuota ListAudit SetGrant SetQuota
+        AddToolServer DeleteGrant DeleteQuota ListAudit RemoveToolServer SetGrant SetQuota
     """,
     "admin in deployment": """
         CreateToken DeleteModel SetModel

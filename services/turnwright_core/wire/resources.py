@@ -41,8 +41,8 @@ class Resource(Struct, frozen=True):
 
 
 _FOR_CLIENTS: Final = (
-    "audit", "document", "entry", "grant", "model", "plan", "project", "proposal", "quota", "rule", "run", "schedule",
-    "session", "stream", "token", "turn", "webhook",
+    "audit", "catalogue", "document", "entry", "grant", "model", "plan", "project", "proposal", "quota", "rule", "run",
+    "schedule", "session", "stream", "token", "turn", "webhook",
 )  # fmt: skip
 FOR_CLIENTS: Final = tuple(map(Resource, _FOR_CLIENTS))
 """Those that executors mount for clients."""

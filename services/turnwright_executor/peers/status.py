@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from turnwright.executor.v1 import query_pb2
+from turnwright.executor.v1 import query_pb2, tools_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
@@ -41,7 +41,9 @@ class Status:
         settings: Settings,
         policy: Policy,
         confinement: query_pb2.Confinement.ValueType = query_pb2.CONFINEMENT_UNSPECIFIED,
+        tool_servers: Callable[[], Awaitable[Sequence[tools_pb2.ToolServerState]]] | None = None,
     ) -> None:
+        self._tool_servers = tool_servers
         self._settings = settings
         self._policy = policy
         self._confinement = confinement
@@ -76,6 +78,8 @@ class Status:
             answer.vendors.extend(vendors.vendors)
         if request.check_models and {query_pb2.SERVICE_NAME_PROVIDER, query_pb2.SERVICE_NAME_STORE} <= serving:
             answer.models.extend(await self._checked_models())
+        if self._tool_servers and request.check_models and with_settings:
+            answer.tool_servers.extend(await self._tool_servers())
         return answer
 
     async def _checked_models(self) -> Sequence[vendor_pb2.ModelCheck]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -65,12 +66,10 @@ async def _opened(server: RegisteredServer, allowed: AllowedHosts, tls: Tls) -> 
     """Raises Away, OSError, TurnwrightError."""
     target, options, secure = server.address, [*OPTIONS], _is_secure(server)
     if server.project:
-        port = server.address.rpartition(":")[2]
-        found = await asyncio.get_running_loop().getaddrinfo(server.host, int(port), proto=6)
-        addresses = sorted({str(one[4][0]) for one in found})
+        addresses = await _addresses_of(server)
         if why := unreachable(server, addresses, allowed):
             raise Away(why)
-        target = _pinned(addresses, port)
+        target = _pinned(addresses, server.address.rpartition(":")[2])
         options.append(("grpc.default_authority", server.address))
         if secure and not tls.name:
             options.append(("grpc.ssl_target_name_override", server.host))
@@ -80,6 +79,17 @@ async def _opened(server: RegisteredServer, allowed: AllowedHosts, tls: Tls) -> 
     if server.tls == "public" or not tls.is_on:
         return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), options=options)
     return open_channel(target, options, tls)
+
+
+async def refusal_of(server: RegisteredServer, allowed: AllowedHosts) -> str:
+    """Why a server may not be where it is now; empty if it may. Raises OSError for a host that is not known."""
+    return unreachable(server, await _addresses_of(server), allowed) if server.project else ""
+
+
+async def _addresses_of(server: RegisteredServer) -> Sequence[str]:
+    port = int(server.address.rpartition(":")[2])
+    found = await asyncio.get_running_loop().getaddrinfo(server.host, port, type=socket.SOCK_STREAM)
+    return sorted({str(one[4][0]) for one in found})
 
 
 def _is_secure(server: RegisteredServer) -> bool:

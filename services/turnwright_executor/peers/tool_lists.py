@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from typing import Final
 
+from turnwright.catalogues.v1 import catalogue_service_pb2 as catalogue_pb
 from turnwright.executor.v1 import tools_pb2 as pb
 from turnwright.types.v1 import command_record_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.text import count_tokens
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.peers.tool_servers import GrpcToolServers, ServerState
@@ -15,6 +19,10 @@ from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import texts_of
 from turnwright_executor.tools.remote import RemoteTool
+from turnwright_executor.wire.tools import server_from_pb
+
+PROBLEMS_MAX: Final = 20
+"""Problems of tools that are told of one server."""
 
 _CLASSES = {
     EffectClass.PURE: command_record_pb2.EFFECT_CLASS_PURE,
@@ -33,6 +41,15 @@ class ToolLists:
         self._tools, self._unconfigured, self._catalogue = tools, unconfigured, catalogue
         self._servers, self._divisor = servers, divisor
 
+    async def checked(self, project: str, server: catalogue_pb.ToolServer) -> None:
+        """Raises INVALID_FIELD for a server that cannot be called, or that the operator does not allow."""
+        try:
+            wanted = server_from_pb(server, project)
+        except ValueError as error:
+            raise invalid("server", f"{error}.") from None
+        if why := await self._servers.refused(wanted):
+            raise invalid("server.address", why)
+
     async def read(self, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         states = await self._servers.states(request.project, check=request.check, only=request.server)
         brought = [self._brought(state) for state in states]
@@ -40,18 +57,12 @@ class ToolLists:
         refused = [tool for tools in brought for tool in tools if not tool.offered]
         own = [] if request.server else self._own()
         version = (await self._catalogue.current(request.project)).version
-        servers = [
-            pb.ToolServerState(
-                name=state.server.name,
-                address=state.server.address,
-                shared=not state.server.project,
-                reachable=not state.listing.problem,
-                problem=state.listing.problem,
-                tools=len(state.listing.specs),
-            )
-            for state in states
-        ]
+        servers = list(map(_state, states))
         return pb.ListToolsResponse(tools=[*own, *offered, *refused], servers=servers, version=version)
+
+    async def states(self) -> list[pb.ToolServerState]:
+        """The servers of the operator's file, as they answer now."""
+        return list(map(_state, await self._servers.states("", check=True)))
 
     def _own(self) -> list[pb.ListedTool]:
         texts = texts_of(self._tools)
@@ -86,3 +97,16 @@ class ToolLists:
             )
             for spec in state.listing.specs
         ]
+
+
+def _state(state: ServerState) -> pb.ToolServerState:
+    wrong = (f"{spec.name}: {spec.problem}" for spec in state.listing.specs if spec.problem)
+    return pb.ToolServerState(
+        name=state.server.name,
+        address=state.server.address,
+        shared=not state.server.project,
+        reachable=not state.listing.problem,
+        problem=state.listing.problem,
+        tools=len(state.listing.specs),
+        problems=islice(wrong, PROBLEMS_MAX),
+    )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from turnwright.catalogues.v1 import catalogue_service_pb2 as catalogue_pb
+from turnwright.catalogues.v1 import catalogue_service_pb2_grpc
 from turnwright.tool.v1 import tool_service_pb2 as pb
 
 from turnwright_executor.domain.tool_servers import RegisteredServer, ServersFile, servers_in
+from turnwright_executor.wire.tools import server_from_pb
 from turnwright_kit.identity.caller import Kind
 from turnwright_kit.identity.own_tokens import TokenKey, check_name, make_token
 from turnwright_kit.logs import get_logger
+from turnwright_kit.peer import Peer
 
 LOOK_S: Final = 1.0
 """Seconds between two looks whether the file has changed."""
@@ -25,14 +31,74 @@ _log = get_logger("tools")
 OfProject = Callable[[str], Awaitable[Sequence[RegisteredServer]]]
 
 
-async def none_of(_project: str) -> Sequence[RegisteredServer]:
-    return ()
+STORED_S: Final = 5.0
+"""Seconds after which the store is asked again which servers a project has."""
+PROJECTS_MAX: Final = 1024
+"""Projects whose servers are remembered."""
+
+
+class StoredServers:
+    """The servers that are registered in the store, for all projects and for each: asked for while they are used."""
+
+    def __init__(self, store: Peer) -> None:
+        self._store = store
+        self._rpcs = catalogue_service_pb2_grpc.CatalogueServiceStub(store.channel)
+        self._known: dict[str, tuple[float, Sequence[RegisteredServer]]] = {}
+        self._asking: dict[str, asyncio.Task[Sequence[RegisteredServer]]] = {}
+
+    async def of(self, project: str) -> Sequence[RegisteredServer]:
+        """The servers for a project, the deployment's first; what was known before, while the store is asked again.
+
+        Raises TurnwrightError if nothing is known.
+        """
+        asked_s, known = self._known.get(project, (0.0, None))
+        if known is not None and time.monotonic() - asked_s < STORED_S:
+            return known
+        asking = self._asking.get(project)
+        if asking is None:
+            asking = self._asking[project] = asyncio.create_task(self._asked(project), name=f"servers of {project}")
+            asking.add_done_callback(partial(self._ended, project))
+        return await asyncio.shield(asking) if known is None else known
+
+    def _ended(self, project: str, task: asyncio.Task[Sequence[RegisteredServer]]) -> None:
+        self._asking.pop(project, None)
+        if not task.cancelled() and (error := task.exception()):
+            _log.warning("tool_servers_unlisted", project=project, problem=str(error))
+
+    async def _asked(self, project: str) -> Sequence[RegisteredServer]:
+        request = catalogue_pb.ListToolServersRequest(project=project)
+        answer = await self._store.call(self._rpcs.ListToolServers, request)
+        found = (*_usable(answer.shared, ""), *_usable(answer.servers, project))
+        if len(self._known) >= PROJECTS_MAX and project not in self._known:
+            del self._known[next(iter(self._known))]
+        self._known[project] = time.monotonic(), found
+        return found
+
+    def forget(self, project: str) -> None:
+        """Servers of a project have changed, or of the deployment (empty)."""
+        for each in [project] if project else [*self._known]:
+            self._known.pop(each, None)
+
+    async def close(self) -> None:
+        tasks = [*self._asking.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _usable(servers: Iterable[catalogue_pb.ToolServer], project: str) -> Iterator[RegisteredServer]:
+    """The servers, without what another release has let in."""
+    for one in servers:
+        try:
+            yield server_from_pb(one, project)
+        except ValueError as error:
+            _log.warning("tool_server_refused", server=one.name, project=project, problem=str(error))
 
 
 class Registrations:
     """The servers for each project, and the secrets that they may be sent."""
 
-    def __init__(self, name: str, of_project: OfProject = none_of) -> None:
+    def __init__(self, name: str, of_project: OfProject) -> None:
         """Read the file of this name, if there is one. Raises ValueError with a sentence, and OSError."""
         file = Path(name).expanduser() if name else None
         self._file, self._of_project = file, of_project
@@ -62,7 +128,7 @@ class Registrations:
 
     async def of(self, project: str) -> Sequence[RegisteredServer]:
         """The servers for a project, the deployment's first. Raises TurnwrightError."""
-        return (*self.file.servers, *await self._of_project(project))
+        return (*self.file.servers, *(await self._of_project(project) if project else ()))
 
     def secret(self, name: str, project: str) -> str:
         """A secret for a project's server, or the deployment's (empty). Raises ValueError with a sentence."""

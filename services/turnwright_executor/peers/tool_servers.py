@@ -20,9 +20,9 @@ from turnwright.tool.v1 import tool_service_pb2_grpc
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.rpc.certificates import Tls
-from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer
+from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
 from turnwright_executor.domain.tool_spec import ServedTool, specs_of
-from turnwright_executor.peers.tool_channels import Away, open_server
+from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
 from turnwright_executor.wire.tools import described_from_pb, result_from_pb
 from turnwright_kit.logs import get_logger
@@ -111,6 +111,14 @@ class GrpcToolServers:
         self._listings: dict[tuple[RegisteredServer, str], Listing] = {}
         self._asking: dict[tuple[RegisteredServer, str], asyncio.Task[Listing]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
+
+    async def refused(self, server: RegisteredServer) -> str:
+        """Why a server may not be where it is; empty if it may, or if its host is not known now."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await refusal_of(server, self._allowed)
+        except (OSError, TimeoutError):
+            return unreachable(server, (), self._allowed)
 
     async def specs(self, project: str) -> Sequence[ServedTool]:
         """See SpecSource."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnwright.catalogues.v1 import catalogue_service_pb2
 from turnwright.tool.v1 import result_pb2, tool_service_pb2
 from turnwright.types.v1 import command_record_pb2
 
@@ -14,12 +15,36 @@ from turnwright_executor.domain.tool_result import (
     TextPart,
     ToolResult,
 )
+from turnwright_executor.domain.tool_servers import TIMEOUT_S, RegisteredServer, check_server
 from turnwright_executor.domain.tool_spec import DescribedTool
 
 _CLASSES = {
     command_record_pb2.EFFECT_CLASS_PURE: EffectClass.PURE,
     command_record_pb2.EFFECT_CLASS_IDEMPOTENT: EffectClass.IDEMPOTENT,
 }
+
+
+_TLS = {
+    catalogue_service_pb2.TOOL_SERVER_TLS_NONE: "none",
+    catalogue_service_pb2.TOOL_SERVER_TLS_DEPLOYMENT: "deployment",
+    catalogue_service_pb2.TOOL_SERVER_TLS_PUBLIC: "public",
+}
+
+
+def server_from_pb(server: catalogue_service_pb2.ToolServer, project: str) -> RegisteredServer:
+    """A server of a project, or of the deployment. Raises ValueError with a sentence for one that cannot be called."""
+    return check_server(
+        RegisteredServer(
+            server.name,
+            server.address,
+            _TLS.get(server.tls, "auto"),
+            tuple(sorted(server.headers.items())),
+            tuple(sorted(server.secret_headers.items())),
+            tuple(server.tools),
+            server.timeout.ToMilliseconds() / 1000 if server.HasField("timeout") else TIMEOUT_S,
+            project,
+        )
+    )
 
 
 def described_from_pb(tool: tool_service_pb2.Tool) -> DescribedTool:

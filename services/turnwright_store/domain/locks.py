@@ -41,6 +41,10 @@ WEBHOOKS_LOCK: Final = "webhooks"
 """Webhooks, and the attempts to send what they are told."""
 
 
+TOOL_SERVERS_LOCK: Final = "tool_servers"
+"""Servers of tools, and how many of them there are."""
+
+
 def run_lock(project: str, run: str) -> str:
     return f"run:{project}/{run}"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from turnwright.executor.v1 import tools_pb2
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON
-from contract.executor.tool_servers import Issues, served, stack
+from contract.executor.tool_servers import Breaking, Issues, served, stack
+from turnwright_client.tool_server import ToolServer
 
 pytestmark = pytest.mark.asyncio
 
@@ -115,3 +118,28 @@ async def test_a_loop_keeps_the_tools_that_it_began_with(tmp_path, monkeypatch, 
         await services.client.resolve(services.project, "r", proposal.path, accept=True)
         assert (await services.until(queued)).status == 200
         assert [call.arguments for call in server.calls] == [{"title": "a"}, {"title": "b"}]
+
+
+@pytest.mark.parametrize(("effect_class", "outcome"), [("outside", "indeterminate:500"), ("idempotent", "")])
+async def test_a_server_that_dies_in_a_call_leaves_an_outside_call_unknown(
+    tmp_path, monkeypatch, effect_class, outcome
+):
+    server = ToolServer()
+    calls = []
+
+    @server.tool("break", "Breaks.", effect_class=effect_class)
+    async def breaks(call):
+        calls.append(call.request.idempotency_key)
+        if len(calls) == 1:
+            breaking.break_now()
+            await asyncio.sleep(0.05)
+        return "done"
+
+    breaking = Breaking(server)
+    async with breaking.served() as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        services.script(f"<t.break/>{GO_ON}", DONE)
+        assert (await services.until(await services.act())).status == 200
+        record = await services.entry("log://turn_1/result/t.break/1")
+        assert record.outcome == outcome
+    # One that comes again is answered with what became of the first.
+    assert len(calls) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
@@ -47,6 +48,46 @@ async def served(server: ToolServer, address: str = "127.0.0.1:0"):
         yield f"127.0.0.1:{server.port}" if address.endswith(":0") else address
     finally:
         await running_server.stop(0)
+
+
+class Breaking:
+    """A server behind a connection that can be broken, as a death of the server breaks it, and made again."""
+
+    def __init__(self, server: ToolServer) -> None:
+        self._server = server
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @asynccontextmanager
+    async def served(self):
+        async with served(self._server) as behind:
+            host, _, port = behind.rpartition(":")
+
+            async def passes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+                self._writers += [writer, inner_writer]
+                await asyncio.gather(_copied(reader, inner_writer), _copied(inner_reader, writer))
+
+            listening = await asyncio.start_server(passes, "127.0.0.1", 0)
+            async with listening:
+                yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+                self.break_now()
+
+    def break_now(self) -> None:
+        """Break every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        writer.transport.abort()
+    else:
+        writer.close()
 
 
 def file_of(path: Path, servers: Mapping[str, Any], more: str = "") -> str:

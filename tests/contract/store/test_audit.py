@@ -61,6 +61,11 @@ def calls(project):
         ("SetWebhook", {"project": project, "webhook": {"name": "ci", "url": "https://example.com/hidden-words"}}),
         ("DeleteWebhook", {"project": project, "name": "ci"}),
         ("RetryDelivery", {"project": project, "delivery_id": DELIVERY}),
+        (
+            "AddToolServer",
+            {"project": project, "server": {"name": "ci", "address": "h:1", "headers": {"x": "hidden-words"}}},
+        ),
+        ("RemoveToolServer", {"project": project, "name": "ci"}),
         ("InitProject", {"root": f"/srv/{project}/moved", "workspace_id": f"ws-{project}"}),
         ("SetGrant", {"project": project, "grant": {"subject": "user:bob", "role": 2, "without": [7]}}),
         ("DeleteGrant", {"project": project, "subject": "user:bob"}),
@@ -150,6 +155,8 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "SetWebhook": {"webhook": "ci"},
         "DeleteWebhook": {"webhook": "ci"},
         "RetryDelivery": {"webhook": "told", "delivery": delivery.delivery_id},
+        "AddToolServer": {"server": "ci", "address": "h:1"},
+        "RemoveToolServer": {"server": "ci"},
     }
 
 

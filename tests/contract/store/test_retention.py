@@ -31,7 +31,7 @@ from turnwright_store.sql.tables import metadata
 pytestmark = pytest.mark.asyncio
 
 STAYS = {"idempotency", "schemes", "meta", "models", "projects", "executors", "file_constraints", "run_names", "audit",
-         "grants", "tokens", "quotas", "webhooks"}  # fmt: skip
+         "grants", "tokens", "quotas", "webhooks", "tool_servers"}  # fmt: skip
 """Tables that runs have no rows of their own in, or whose rows may outlive them."""
 
 

@@ -33,7 +33,7 @@ RARE = {"retention._OLDEST", "audit._DROP", "webhooks._ORPHANS"}
 """What maintenance asks once for all runs, or of the first rows of a table."""
 
 SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects", "quotas", "grants", "tokens",
-         "webhooks"}  # fmt: skip
+         "webhooks", "tool_servers"}  # fmt: skip
 """Tables of a few rows, or of one for each project."""
 
 

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.executor.v1 import tools_pb2 as turnwright_dot_executor_dot_v1_dot_tools__pb2
 from turnwright.types.v1 import setting_pb2 as turnwright_dot_types_dot_v1_dot_setting__pb2
 from turnwright.types.v1 import vendor_pb2 as turnwright_dot_types_dot_v1_dot_vendor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/query.proto\x12\x16turnwright.executor.v1\x1a!turnwright/types/v1/setting.proto\x1a turnwright/types/v1/vendor.proto\"(\n\x10GetStatusRequest\x12\x14\n\x0c\x63heck_models\x18\x01 \x01(\x08\"\xf6\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x37\n\x08services\x18\x02 \x03(\x0b\x32%.turnwright.executor.v1.ServiceStatus\x12,\n\x07vendors\x18\x03 \x03(\x0b\x32\x1b.turnwright.types.v1.Vendor\x12/\n\x06models\x18\x04 \x03(\x0b\x32\x1f.turnwright.types.v1.ModelCheck\x12\x38\n\x0b\x63onfinement\x18\x05 \x01(\x0e\x32#.turnwright.executor.v1.Confinement\"\xa5\x01\n\rServiceStatus\x12\x31\n\x04name\x18\x01 \x01(\x0e\x32#.turnwright.executor.v1.ServiceName\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0f\n\x07serving\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12.\n\x08settings\x18\x05 \x03(\x0b\x32\x1c.turnwright.types.v1.Setting*\x8e\x01\n\x0b\x43onfinement\x12\x1b\n\x17\x43ONFINEMENT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONFINEMENT_LIMITS\x10\x01\x12\x1a\n\x16\x43ONFINEMENT_BUBBLEWRAP\x10\x02\x12\x18\n\x14\x43ONFINEMENT_LANDLOCK\x10\x03\x12\x14\n\x10\x43ONFINEMENT_NONE\x10\x04*\x95\x01\n\x0bServiceName\x12\x1c\n\x18SERVICE_NAME_UNSPECIFIED\x10\x00\x12\x16\n\x12SERVICE_NAME_STORE\x10\x01\x12\x1a\n\x16SERVICE_NAME_ASSEMBLER\x10\x02\x12\x19\n\x15SERVICE_NAME_PROVIDER\x10\x03\x12\x19\n\x15SERVICE_NAME_EXECUTOR\x10\x04\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/query.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/tools.proto\x1a!turnwright/types/v1/setting.proto\x1a turnwright/types/v1/vendor.proto\"(\n\x10GetStatusRequest\x12\x14\n\x0c\x63heck_models\x18\x01 \x01(\x08\"\xb5\x02\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x37\n\x08services\x18\x02 \x03(\x0b\x32%.turnwright.executor.v1.ServiceStatus\x12,\n\x07vendors\x18\x03 \x03(\x0b\x32\x1b.turnwright.types.v1.Vendor\x12/\n\x06models\x18\x04 \x03(\x0b\x32\x1f.turnwright.types.v1.ModelCheck\x12\x38\n\x0b\x63onfinement\x18\x05 \x01(\x0e\x32#.turnwright.executor.v1.Confinement\x12=\n\x0ctool_servers\x18\x06 \x03(\x0b\x32\'.turnwright.executor.v1.ToolServerState\"\xa5\x01\n\rServiceStatus\x12\x31\n\x04name\x18\x01 \x01(\x0e\x32#.turnwright.executor.v1.ServiceName\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0f\n\x07serving\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12.\n\x08settings\x18\x05 \x03(\x0b\x32\x1c.turnwright.types.v1.Setting*\x8e\x01\n\x0b\x43onfinement\x12\x1b\n\x17\x43ONFINEMENT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONFINEMENT_LIMITS\x10\x01\x12\x1a\n\x16\x43ONFINEMENT_BUBBLEWRAP\x10\x02\x12\x18\n\x14\x43ONFINEMENT_LANDLOCK\x10\x03\x12\x14\n\x10\x43ONFINEMENT_NONE\x10\x04*\x95\x01\n\x0bServiceName\x12\x1c\n\x18SERVICE_NAME_UNSPECIFIED\x10\x00\x12\x16\n\x12SERVICE_NAME_STORE\x10\x01\x12\x1a\n\x16SERVICE_NAME_ASSEMBLER\x10\x02\x12\x19\n\x15SERVICE_NAME_PROVIDER\x10\x03\x12\x19\n\x15SERVICE_NAME_EXECUTOR\x10\x04\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +35,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.quer
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_CONFINEMENT']._serialized_start=591
-  _globals['_CONFINEMENT']._serialized_end=733
-  _globals['_SERVICENAME']._serialized_start=736
-  _globals['_SERVICENAME']._serialized_end=885
-  _globals['_GETSTATUSREQUEST']._serialized_start=131
-  _globals['_GETSTATUSREQUEST']._serialized_end=171
-  _globals['_GETSTATUSRESPONSE']._serialized_start=174
-  _globals['_GETSTATUSRESPONSE']._serialized_end=420
-  _globals['_SERVICESTATUS']._serialized_start=423
-  _globals['_SERVICESTATUS']._serialized_end=588
+  _globals['_CONFINEMENT']._serialized_start=690
+  _globals['_CONFINEMENT']._serialized_end=832
+  _globals['_SERVICENAME']._serialized_start=835
+  _globals['_SERVICENAME']._serialized_end=984
+  _globals['_GETSTATUSREQUEST']._serialized_start=167
+  _globals['_GETSTATUSREQUEST']._serialized_end=207
+  _globals['_GETSTATUSRESPONSE']._serialized_start=210
+  _globals['_GETSTATUSRESPONSE']._serialized_end=519
+  _globals['_SERVICESTATUS']._serialized_start=522
+  _globals['_SERVICESTATUS']._serialized_end=687
 # @@protoc_insertion_point(module_scope)

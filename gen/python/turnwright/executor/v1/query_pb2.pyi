@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.executor.v1 import tools_pb2 as _tools_pb2
 from turnwright.types.v1 import setting_pb2 as _setting_pb2
 from turnwright.types.v1 import vendor_pb2 as _vendor_pb2
 import builtins as _builtins
@@ -122,6 +123,7 @@ class GetStatusResponse(_message.Message):
     VENDORS_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     CONFINEMENT_FIELD_NUMBER: _builtins.int
+    TOOL_SERVERS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of this executor."""
     confinement: Global___Confinement.ValueType
@@ -138,6 +140,10 @@ class GetStatusResponse(_message.Message):
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_vendor_pb2.ModelCheck]:
         """The models, with the result of the check if it was requested."""
 
+    @_builtins.property
+    def tool_servers(self) -> _containers.RepeatedCompositeFieldContainer[_tools_pb2.ToolServerState]:
+        """The servers of tools in the executor's file, as they answer now. Empty for callers with a derived token."""
+
     def __init__(
         self,
         *,
@@ -146,10 +152,11 @@ class GetStatusResponse(_message.Message):
         vendors: _abc.Iterable[_vendor_pb2.Vendor] | None = ...,
         models: _abc.Iterable[_vendor_pb2.ModelCheck] | None = ...,
         confinement: Global___Confinement.ValueType = ...,
+        tool_servers: _abc.Iterable[_tools_pb2.ToolServerState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confinement", b"confinement", "models", b"models", "services", b"services", "vendors", b"vendors", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confinement", b"confinement", "models", b"models", "services", b"services", "tool_servers", b"tool_servers", "vendors", b"vendors", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

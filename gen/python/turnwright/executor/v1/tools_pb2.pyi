@@ -184,6 +184,7 @@ class ToolServerState(_message.Message):
     REACHABLE_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     address: _builtins.str
@@ -196,6 +197,10 @@ class ToolServerState(_message.Message):
     """What is wrong, and what to do; empty if nothing is."""
     tools: _builtins.int
     """Number of tools that it brings, refused ones included."""
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was refused or cut off of its tools, `name: why`; at most 20."""
+
     def __init__(
         self,
         *,
@@ -205,10 +210,11 @@ class ToolServerState(_message.Message):
         reachable: _builtins.bool = ...,
         problem: _builtins.str = ...,
         tools: _builtins.int = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "problem", b"problem", "reachable", b"reachable", "shared", b"shared", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "problem", b"problem", "problems", b"problems", "reachable", b"reachable", "shared", b"shared", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

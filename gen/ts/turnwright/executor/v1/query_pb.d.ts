@@ -5,6 +5,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ModelCheck, Vendor } from "../../types/v1/vendor_pb.js";
+import type { ToolServerState } from "./tools_pb.js";
 import type { Setting } from "../../types/v1/setting_pb.js";
 
 /**
@@ -72,6 +73,13 @@ export declare type GetStatusResponse = Message<"turnwright.executor.v1.GetStatu
    * @generated from field: turnwright.executor.v1.Confinement confinement = 5;
    */
   confinement: Confinement;
+
+  /**
+   * The servers of tools in the executor's file, as they answer now. Empty for callers with a derived token.
+   *
+   * @generated from field: repeated turnwright.executor.v1.ToolServerState tool_servers = 6;
+   */
+  toolServers: ToolServerState[];
 };
 
 /**

@@ -210,6 +210,13 @@ export declare type ToolServerState = Message<"turnwright.executor.v1.ToolServer
    * @generated from field: uint32 tools = 6;
    */
   tools: number;
+
+  /**
+   * What was refused or cut off of its tools, `name: why`; at most 20.
+   *
+   * @generated from field: repeated string problems = 7;
+   */
+  problems: string[];
 };
 
 /**

@@ -1,0 +1,109 @@
+"""`tools`: which tools the next task gets, where they come from and what they cost; servers of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from rich.text import Text
+from turnwright.catalogues.v1 import catalogue_service_pb2 as catalogue_pb
+from turnwright.executor.v1 import tools_pb2 as pb
+from turnwright.types.v1 import command_record_pb2
+
+from turnwright_cli.exit_codes import FAILED
+from turnwright_cli.invocation import Invocation
+from turnwright_cli.output import Column, answer, console, enum_word, put, show_lines, show_list, write_line
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_project, open_scope
+
+CHECK_S: Final = 60.0
+"""Seconds that all servers together may take to answer."""
+
+
+async def list_tools(call: Invocation) -> int:
+    async with open_project(call) as (client, project):
+        found = await client.list_tools(project)
+    return show_list(call, found.tools, _TOOLS, empty="No tools.")
+
+
+async def add_server(
+    call: Invocation,
+    *,
+    name: str,
+    address: str,
+    tls: str,
+    headers: Collection[tuple[str, str]],
+    secret_headers: Collection[tuple[str, str]],
+    only: Collection[str],
+    seconds: float | None,
+    deployment: bool,
+) -> int:
+    server = catalogue_pb.ToolServer(
+        name=name,
+        address=address,
+        tls=catalogue_pb.ToolServerTls.Value(f"TOOL_SERVER_TLS_{'UNSPECIFIED' if tls == 'auto' else tls.upper()}"),
+        headers={key.lower(): value for key, value in headers},
+        secret_headers={key.lower(): value for key, value in secret_headers},
+        tools=only,
+    )
+    if seconds is not None:
+        server.timeout.FromMilliseconds(round(seconds * 1000))
+    async with open_scope(call, deployment=deployment) as (client, project):
+        made = await client.add_tool_server(project, server)
+        if project and not call.as_json:
+            return _checked(call, await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S))
+    return answer(call, [made], f"{safe_line(name)}: registered")
+
+
+async def remove_server(call: Invocation, *, name: str, deployment: bool) -> int:
+    async with open_scope(call, deployment=deployment) as (client, project):
+        await client.remove_tool_server(project, name)
+        left = await client.list_tool_servers(project) if call.as_json else ()
+    return answer(call, left, f"{safe_line(name)}: removed")
+
+
+async def check_servers(call: Invocation, *, name: str) -> int:
+    async with open_project(call) as (client, project):
+        found = await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S)
+    if call.as_json:
+        show_lines([found])
+        return 0 if all(server.reachable for server in found.servers) else FAILED
+    return _checked(call, found)
+
+
+def _checked(_call: Invocation, found: pb.ListToolsResponse) -> int:
+    if not found.servers:
+        write_line("No servers of tools. Register one with `turnwright tools add NAME HOST:PORT`.")
+        return 0
+    out = console()
+    for line in server_lines(found.servers):
+        put(out, line)
+    return 0 if all(server.reachable for server in found.servers) else FAILED
+
+
+def server_lines(servers: Sequence[pb.ToolServerState]) -> Sequence[Text]:
+    """What a person reads of servers, and of their tools with which something is wrong."""
+    lines = []
+    for server in servers:
+        whose = "of the deployment" if server.shared else "of this project"
+        words = f"{server.tools} tools, {whose}, at {server.address}" if server.reachable else server.problem
+        style = "green" if server.reachable and not server.problems else "yellow"
+        lines.append(Text.assemble("  ", (safe_line(server.name), "bold"), ": ", (safe_line(words), style)))
+        lines += [Text(f"    {safe_line(problem)}") for problem in server.problems]
+    return lines
+
+
+def _source(tool: pb.ListedTool) -> str:
+    word = enum_word(pb.ToolSource.DESCRIPTOR, tool.source)
+    return f"{word} {tool.origin}" if tool.origin else word
+
+
+_TOOLS: Final[Sequence[Column[pb.ListedTool]]] = (
+    Column("name", lambda one: one.name),
+    Column("source", _source),
+    Column("state", lambda one: "offered" if one.offered else "refused"),
+    Column("effect", lambda one: enum_word(command_record_pb2.EffectClass.DESCRIPTOR, one.effect_class)),
+    Column("asks", lambda one: "yes" if one.asks else ""),
+    Column("tokens", lambda one: str(one.tokens)),
+    Column("note", lambda one: one.problem),
+)
