@@ -27,7 +27,7 @@ from turnwright_core.chat.prompt_edits import (
     insert_before,
     prepend,
 )
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import TurnwrightError, message_of
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Longest file with edits, in bytes: what it escapes may be six times as long as the edits may be."""
@@ -108,7 +108,7 @@ def prompt_edits_of(file: str | None) -> Sequence[PromptEdit]:
     except OSError as error:
         raise usage(f"--prompt-edits {file} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError, TurnwrightError) as error:
-        raise usage(f"--prompt-edits {file}: {error}") from None
+        raise usage(f"--prompt-edits {file}: {message_of(error)}") from None
     return edits
 
 

@@ -211,6 +211,11 @@ def fault(reason: Reason, message: str, **metadata: object) -> TurnwrightError:
     return CLASS_OF_REASON[reason](reason, message, **metadata)
 
 
+def message_of(error: Exception) -> str:
+    """What an error says, for a text that has no place for the name of a reason."""
+    return error.message if isinstance(error, TurnwrightError) else str(error)
+
+
 def run_not_found(project: str, run: str) -> TurnwrightError:
     """The error for a run that does not exist, or no longer, and for one that is private to somebody else."""
     message = f"There is no run {run!r} in {project}: list its runs and name one of them, or start one."

@@ -357,10 +357,12 @@ async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> 
             names = ", ".join(f"{name}://" for name in wanted)
             if error.reason not in AWAY:
                 await store.close()
-                raise SettingsError(f"{TOOLS.setting}: the schemes {names} cannot be registered: {error}") from None
+                raise SettingsError(
+                    f"{TOOLS.setting}: the schemes {names} cannot be registered: {error.message}"
+                ) from None
             if time.monotonic() > deadline_s:
                 await store.close()
-                raise ConnectionError(f"no store registers the schemes {names} of plugins: {error}") from None
+                raise ConnectionError(f"no store registers the schemes {names} of plugins: {error.message}") from None
         await asyncio.sleep(SCHEMES_POLL_S)
     return None
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import TurnwrightError, message_of
 from turnwright_kit.event_loop import EventLoop
 from turnwright_kit.logs import configure_logs
 from turnwright_kit.memory import freeze_loaded, hide_memory
@@ -70,7 +70,7 @@ def run_service(
     except SettingsError as error:
         exit_with(error)
     except (OSError, TurnwrightError) as error:
-        sys.stderr.write(f"{server.service.name}: {error}\n")
+        sys.stderr.write(f"{server.service.name}: {message_of(error)}\n")
         raise SystemExit(1) from None
     finally:
         stop_probes()

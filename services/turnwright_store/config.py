@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from turnwright_values.types import Model
 
-from turnwright_core.errors import InvalidError
+from turnwright_core.errors import InvalidError, message_of
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import WriteLimits
@@ -206,7 +206,7 @@ def read_seeds(environment: Mapping[str, str]) -> ModelSeeds:
                 check_name("alias", alias)
                 context_lengths[alias] = _tokens(environment[variable])
         except (InvalidError, ValueError) as error:
-            wrong.append(f"{variable}: {error}")
+            wrong.append(f"{variable}: {message_of(error)}")
     if wrong:
         raise SettingsError("\n".join(wrong))
     return ModelSeeds(vendor_models, context_lengths)

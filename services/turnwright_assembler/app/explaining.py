@@ -153,7 +153,7 @@ class Explainer:
         except TurnwrightError as error:
             if not request.sent or error.reason not in _NOT_AGAIN:
                 raise
-            gaps.append(f"It cannot be assembled again: {error}")
+            gaps.append(f"It cannot be assembled again: {error.message}")
             return None
 
     def _composed(

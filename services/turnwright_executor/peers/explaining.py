@@ -183,7 +183,7 @@ class PacketExplanations(RecordedPackets):
             if error.reason is not Reason.WORKSPACE_UNAVAILABLE:
                 raise
             place = None
-            gaps.append(f"Files and instructions of the project are not in it: {error}")
+            gaps.append(f"Files and instructions of the project are not in it: {error.message}")
         alias = loop.settings.model or run.settings.model
         model = await self._model(alias)
         if model is None:

@@ -36,7 +36,7 @@ from turnwright_values.types import (
 
 from turnwright_core.chat.image_types import image_type
 from turnwright_core.checks import check_bytes, check_words
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import TurnwrightError, message_of
 from turnwright_core.json_items import JsonItem
 from turnwright_core.limits import (
     CALIBRATION_MAX,
@@ -255,4 +255,4 @@ def _value(from_pb: Callable[[Any], V], message: Message) -> V:
     try:
         return from_pb(message)
     except (TurnwrightError, ValueError, LookupError, TypeError) as error:
-        raise ElementError(f"it is not a valid {message.DESCRIPTOR.name}: {error}") from None
+        raise ElementError(f"it is not a valid {message.DESCRIPTOR.name}: {message_of(error)}") from None
