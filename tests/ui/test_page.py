@@ -305,6 +305,43 @@ async def test_rules_are_a_matrix_of_levels(at):
         assert [bool(re.match("✗ deny", one)) for one in cells[2:]] == [False, True, False]
 
 
+async def test_rules_are_tried_as_a_matrix_of_commands(at):
+    from turnwright.types.v1 import rule_pb2
+
+    at.services.script(f"<sh>echo tried</sh>{GO_ON}", DONE)
+    await at.services.until(await at.services.act("Try.", run="tried"))
+    rule = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool="sh", target="git *")
+    await at.services.client.set_rule(at.services.project, rule, "tried")
+    async with at.page(f"run/{at.services.project}/tried/rules") as page:
+        await page.get_by_label("Commands, one a line").fill("sh git push\nsh git status && ls\n")
+        proposed = page.get_by_label("Proposed rules, as in rules.toml")
+        await proposed.fill('[[rule]]\nverdict = "no"\n')
+        await page.get_by_role("button", name="Try rules").press("Enter")
+        await page.get_by_role("alert").filter(has_text="verdict must be one of").wait_for()
+        deny = '[[rule]]\nverdict = "deny"\ntool = "sh"\ntarget = "git push *"\n'
+        await proposed.fill(f'[[rule]]\nverdict = "allow"\ntool = "sh"\ntarget = "echo *"\n{deny}')
+        await page.get_by_role("button", name="Try rules").press("Enter")
+        name = "What rules decide: 2 commands of 3 would be decided otherwise"
+        table = page.get_by_role("table", name=name)
+        await table.wait_for()
+        heads = await table.get_by_role("columnheader").all_inner_texts()
+        told = {}
+        for row in (await table.get_by_role("row").all())[1:]:
+            cells = [" ".join(one.split()) for one in await row.get_by_role("cell").all_inner_texts()]
+            told[await row.get_by_role("rowheader").inner_text()] = cells
+        # The table can be scrolled without a mouse.
+        region = page.get_by_role("region", name=name)
+        await region.focus()
+        assert await region.evaluate("one => one === document.activeElement")
+        held = await at.services.client.list_rules(at.services.project, "tried")
+    assert heads == ["Tool", "Command", "In force", "Proposed"]
+    assert told["git push"] == ["sh", "✓ allow sh: git *, of the run", "✗ deny sh: git push *"]
+    assert told["git status && ls"][2] == "? ask no rule matches"
+    assert told["echo tried"] == ["sh", "? ask no rule matches", "✓ allow sh: echo *"]
+    # Nothing of it is kept.
+    assert "echo *" not in {one.target for one in held}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_texts_can_be_read_in_both_colour_schemes(at, scheme):
     async with at.page(color_scheme=scheme) as page:

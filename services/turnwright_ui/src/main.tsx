@@ -11,7 +11,7 @@ import { RunModel } from "./run_model.js";
 import { RunsModel } from "./runs_model.js";
 import { RunsView } from "./runs_view.js";
 import { RunView } from "./run_view.js";
-import { Line } from "./text.js";
+import { Line, Problem } from "./text.js";
 
 function usePlace(): string[] {
   const [place, setPlace] = useState(parts);
@@ -40,7 +40,7 @@ function SignIn({ problem }: { problem: string }) {
       <form onSubmit={enter}>
         <label>Token <input name="token" type="password" autocomplete="off" required /></label> <button>Enter</button>
       </form>
-      {problem && <p role="alert" class="problem"><Line text={problem} max={400} /></p>}
+      <Problem text={problem} />
     </main>
   );
 }

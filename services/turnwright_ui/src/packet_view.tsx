@@ -7,7 +7,7 @@ import { words } from "./door.js";
 import { go } from "./routes.js";
 import { Rows } from "./rows.js";
 import type { RunModel } from "./run_model.js";
-import { Line, plain } from "./text.js";
+import { Line, plain, Problem } from "./text.js";
 import { count, plural, share } from "./words.js";
 
 const PIECES_MAX = 1000;
@@ -46,7 +46,7 @@ export function PacketView({ model, part }: { model: RunModel; part: string }) {
           onChange={(event) => go("run", model.project, model.run, "packet", event.currentTarget.value)}
         /></label>
       </form>
-      {found.problem && <p role="alert" class="problem"><Line text={found.problem} max={400} /></p>}
+      <Problem text={found.problem} />
       {now && found.number === number && (
         <>
           <p>{count(now.tokens)} tokens of {count(now.ceiling)} that fit ({share(now.tokens, now.ceiling)}); the window has {count(now.contextLength)}. <Line text={now.windowReason} max={300} /></p>

@@ -7,7 +7,7 @@ import { Diff } from "./diff_view.js";
 import { words } from "./door.js";
 import { to } from "./routes.js";
 import type { RunModel } from "./run_model.js";
-import { Line, Long } from "./text.js";
+import { Line, Long, Problem } from "./text.js";
 import { when } from "./words.js";
 
 const SIGNS: Record<number, [string, string]> = {
@@ -56,7 +56,7 @@ function Versions({ model, latest }: { model: RunModel; latest: Plan }) {
         <label>Version <input type="number" min={1} max={latest.version} value={number} onChange={(event) => setVersion(Number(event.currentTarget.value))} /></label>
         <span class="dim">of {latest.version}{plan?.updateTime && `, ${when(timestampMs(plan.updateTime))}`}{plan?.mode && `, ${plan.mode}`}</span>
       </form>
-      {found.problem && <p role="alert" class="problem"><Line text={found.problem} max={400} /></p>}
+      <Problem text={found.problem} />
       {plan && (plan.items.length > 0
         ? <ul class="items">{plan.items.map(({ content, status, evidencePaths }, index) => (
           <li key={index}><span aria-hidden="true">{SIGNS[status]?.[0] ?? "○"}</span> <span class="unseen">{SIGNS[status]?.[1] ?? ""}: </span><Line text={content} max={1000} />

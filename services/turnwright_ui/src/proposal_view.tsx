@@ -11,7 +11,7 @@ import { ApproveToolsSchema, DecisionScope } from "@turnwright/client/protos/tur
 import { Diff, Hunk } from "./diff_view.js";
 import { words } from "./door.js";
 import type { RunModel } from "./run_model.js";
-import { Line, Long } from "./text.js";
+import { Line, Long, Problem } from "./text.js";
 import { plural } from "./words.js";
 
 const PROPOSALS = 10;
@@ -139,7 +139,7 @@ function ProposalView({ model, proposal }: { model: RunModel; proposal: Proposal
           )}
           <button type="button" class="good" disabled={isSent} onClick={accept}>{isQuestion ? "Answer" : leftOut.size ? "Accept the rest" : "Accept"}</button>
           <button type="button" class="bad" disabled={isSent} onClick={reject}>Reject</button>
-          {problem && <p role="alert" class="problem"><Line text={problem} max={400} /></p>}
+          <Problem text={problem} />
         </div>
       )}
     </article>

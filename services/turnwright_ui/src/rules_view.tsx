@@ -1,20 +1,18 @@
 /** The approval rules that hold, as a matrix: what each says, by level. */
 import { useEffect, useState } from "preact/hooks";
-import { type Rule, RuleLevel, type RuleSet, RuleVerdict } from "@turnwright/client/protos/turnwright/types/v1/rule_pb.js";
+import { type Rule, RuleLevel, type RuleSet } from "@turnwright/client/protos/turnwright/types/v1/rule_pb.js";
 import { Mode } from "@turnwright/client/protos/turnwright/types/v1/settings_pb.js";
 import { type Door, words } from "./door.js";
-import { Line } from "./text.js";
+import { type Recorded, RulesMatrix, VERDICTS } from "./rules_matrix.js";
+import { Line, Problem } from "./text.js";
 import { plural } from "./words.js";
 
 const LEVELS: [RuleLevel, string][] = [[RuleLevel.DEPLOYMENT, "Deployment"], [RuleLevel.PROJECT, "Project"], [RuleLevel.RUN, "Run"]];
-const VERDICTS: Record<number, [string, string]> = {
-  [RuleVerdict.ALLOW]: ["✓ allow", "good"], [RuleVerdict.ASK]: ["? ask", "ask"], [RuleVerdict.DENY]: ["✗ deny", "bad"],
-};
 const ROWS = 300;
 
 const keyOf = ({ tool, target, principal, mode }: Rule) => JSON.stringify([tool, target, principal, mode]);
 
-export function RulesView({ door, project, run }: { door: Door; project: string; run: string }) {
+export function RulesView({ door, project, run, recorded = [] }: { door: Door; project: string; run: string; recorded?: Recorded[] }) {
   const [set, setSet] = useState<RuleSet>();
   const [problem, setProblem] = useState("");
   useEffect(() => {
@@ -27,7 +25,7 @@ export function RulesView({ door, project, run }: { door: Door; project: string;
   return (
     <section class="rules" aria-labelledby="rules-title">
       <h2 id="rules-title">Approval rules of <Line text={run || project} /></h2>
-      {problem && <p role="alert" class="problem"><Line text={problem} max={400} /></p>}
+      <Problem text={problem} />
       {set && rows.length === 0 && <p>No rule: somebody is asked before each effect.</p>}
       {rows.length > 0 && (
         <table class="matrix">
@@ -51,6 +49,7 @@ export function RulesView({ door, project, run }: { door: Door; project: string;
         </table>
       )}
       {rows.length > ROWS && <p class="dim">{plural(rows.length - ROWS, "rule")} more.</p>}
+      {door.isLive && <RulesMatrix door={door} project={project} run={run} recorded={recorded} />}
     </section>
   );
 }

@@ -9,15 +9,17 @@ import { PlansView } from "./plans_view.js";
 import { Proposals } from "./proposal_view.js";
 import { go, to } from "./routes.js";
 import { Rows } from "./rows.js";
+import type { Recorded } from "./rules_matrix.js";
 import { RulesView } from "./rules_view.js";
 import type { RunModel, Spans, Totals } from "./run_model.js";
 import { StateMark } from "./runs_view.js";
 import { SpansBar, spanWords } from "./spans_view.js";
 import { useStore } from "./store.js";
-import { Line, plain } from "./text.js";
+import { Line, plain, Problem } from "./text.js";
 import { targetOf, TurnView } from "./turn_view.js";
 import { count, money, plural, share, statusTone } from "./words.js";
 
+const SAYS = new Set(["think", "update", "ask_user"]);
 const NOTHING: Spans = { wait: 0, stream: 0, commands: 0, people: 0 };
 /** The bars compare turns up to this share of them, so that one slow turn does not flatten all others. */
 const BARS_QUANTILE = 0.95;
@@ -35,6 +37,13 @@ export function aboutTurn(model: RunModel, number: number): string {
   const commands = entries.filter(({ scheme, record }) => scheme === "log" && record && record.tool !== "think").slice(0, 8);
   if (commands.length) return commands.map((entry) => `${entry.record!.tool} ${targetOf(entry).slice(0, 60)}`).join(" · ");
   return entries.find(({ scheme }) => scheme === "assistant")?.body.slice(0, 200) ?? "";
+}
+
+/** What a run has done or wanted to do, in order; what only says or reads something of the run itself is left out. */
+function recordedIn(model: RunModel): Recorded[] {
+  return model.numbers().flatMap((number) => model.fold.of(number))
+    .filter(({ scheme, record }) => scheme === "log" && record && !SAYS.has(record.tool))
+    .map((entry) => ({ path: entry.path, tool: entry.record!.tool, target: targetOf(entry) }));
 }
 
 export function RunView({ model, view, part }: { model: RunModel; view: string; part: string }) {
@@ -63,12 +72,12 @@ export function RunView({ model, view, part }: { model: RunModel; view: string; 
           ))}
           {model.door.isLive && <a href={to("forks", model.project)}>Forks</a>}
         </nav>
-        {model.problem && <p role="alert" class="problem"><Line text={model.problem} max={400} /></p>}
+        <Problem text={model.problem} />
         {!model.isLoaded && !model.problem && <p class="dim">Reading…</p>}
       </header>
       {view === "packet" ? <PacketView model={model} part={part} />
         : view === "plan" ? <PlansView model={model} part={part} />
-        : view === "rules" ? <RulesView door={model.door} project={model.project} run={model.run} />
+        : view === "rules" ? <RulesView door={model.door} project={model.project} run={model.run} recorded={recordedIn(model)} />
         : <Timeline model={model} chosen={Number(part) || 0} />}
     </main>
   );

@@ -8,7 +8,7 @@ import { Rows } from "./rows.js";
 import { go, to } from "./routes.js";
 import type { ListedRun, RunsModel } from "./runs_model.js";
 import { useStore } from "./store.js";
-import { Line, plain } from "./text.js";
+import { Line, plain, Problem } from "./text.js";
 import { ALL_STATES, plural, stateSign, stateTone, stateWord, when } from "./words.js";
 
 export function StateMark({ state }: { state: SessionState }) {
@@ -55,7 +55,7 @@ export function RunsView({ door, model }: { door: Door; model: RunsModel }) {
         {project && <a href={to("forks", project)}>Forks</a>}
         {project && <a href={to("rules", project)}>Rules</a>}
       </form>
-      {model.problem && <p role="alert" class="problem"><Line text={model.problem} max={400} /></p>}
+      <Problem text={model.problem} />
       {!model.isLoaded && <p class="dim">Reading…</p>}
       {model.isLoaded && all.length === 0 && <p>No run yet. Give an agent its first task below, or with <code>turnwright act</code>.</p>}
       <Rows
@@ -95,7 +95,7 @@ function NewTask({ door, projects, chosen }: { door: Door; projects: string[]; c
         <label>Mode <select name="mode"><option value="act">act: may change things</option><option value="ask">ask: reads only</option></select></label>
         <label class="wide">Task <textarea name="prompt" rows={3} required /></label>
         <button>Start</button>
-        {problem && <p role="alert" class="problem"><Line text={problem} max={400} /></p>}
+        <Problem text={problem} />
       </form>
     </details>
   );

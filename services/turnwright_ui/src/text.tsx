@@ -24,6 +24,9 @@ export const Line = ({ text, max = 200 }: { text: string; max?: number }) => <bd
 /** The same for names of controls and attributes. */
 export const plain = (text: string, max = 120): string => line(text, max);
 
+/** What is wrong, told at once to who listens; empty: nothing is. */
+export const Problem = ({ text }: { text: string | undefined }) => (text ? <p role="alert" class="problem"><Line text={text} max={400} /></p> : null);
+
 /** A text of any length: its beginning, and more on demand. */
 export function Long({ text, kind = "text" }: { text: string; kind?: string }) {
   const [chars, setChars] = useState(SHOWN_CHARS);

@@ -8,7 +8,7 @@ import { Diff } from "./diff_view.js";
 import { go, to } from "./routes.js";
 import type { RunModel } from "./run_model.js";
 import { Legend, SpansBar, spanWords } from "./spans_view.js";
-import { Line, Long, Tail } from "./text.js";
+import { Line, Long, Problem, Tail } from "./text.js";
 import { count, money, plural, share, statusTone } from "./words.js";
 
 const ENTRIES = 60;
@@ -107,7 +107,7 @@ function Body({ model, entry }: { model: RunModel; entry: Entry }) {
           Read all {count(Number(entry.bodySizeBytes))} bytes
         </button>
       )}
-      {problem && <p role="alert" class="problem"><Line text={problem} max={400} /></p>}
+      <Problem text={problem} />
     </>
   );
 }
