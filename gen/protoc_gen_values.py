@@ -19,7 +19,7 @@ VALUES = {
         Cursor Usage Budget Spend ResponseFormat ToolDescription LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin RunPlace Run
         TurnRequest LoopTally RunPath TurnResult Turn Capabilities ReportedWindow Price Model
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
-        Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule Grant Token
+        Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule ScheduledRun Grant Token
         FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect ClientCall
         Rule RuleSet DecidingRule
     """.split(),
@@ -53,7 +53,7 @@ ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
         Visibility State Tier MessageKind QueuedCommandKind FileConstraintKind PlanKind PlanPriority PlanStatus StreamEnd
-        DecisionKind Permission ViewFilter RuleVerdict RuleLevel GrantRole Right Place
+        DecisionKind Permission ViewFilter ScheduleOverlap RuleVerdict RuleLevel GrantRole Right Place
     """.split(),
     "store": """
         Durability

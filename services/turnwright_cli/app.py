@@ -350,25 +350,33 @@ _ID: Final = Argument(["schedule_id"], metavar="ID", help="Id of the schedule: l
 schedules = add_group(
     app, "schedules", "Manage the schedules of a run: what the agent does again and again, without anybody who asks."
 )
-add_command(schedules, "list", "steering:list_schedules", "List the schedules of a run, with times in UTC.", RUN)
+add_command(schedules, "list", "schedules:list_schedules", "List the schedules of a run, with times in UTC.", RUN)
 add_command(
     schedules,
     "add",
-    "steering:add_schedule",
+    "schedules:add_schedule",
     "Add a schedule, or replace the one with this id. With a prompt, it begins a loop each time; without one, the "
     "model only reads in its next turn that the time has come.",
     RUN,
     _ID,
     Argument(["prompt"], metavar="[PROMPT]", default="", help="What to do each time; - reads standard input."),
-    Option(["--cron"], metavar="EXPRESSION", default="", help="When: five fields, in UTC, such as '0 3 * * 1-5'."),
+    Option(["--cron"], metavar="EXPRESSION", default="", help="When: five fields, such as '0 3 * * 1-5'."),
+    Option(["--tz"], metavar="ZONE", default="", help="Time zone of --cron, such as Europe/Berlin [UTC]"),
     Option(["--every"], metavar="TIME", default="", help="How often: such as 90s, 10m, 2h or 1d."),
     Option(["--mode"], type=click.Choice(["ask", "act"]), help="Mode of its loops [that of the latest task]"),
     Option(["-m", "--model"], metavar="MODEL", default="", help="Model of its loops [that of the run]"),
     Option(["-y", "--yolo"], is_flag=True, help="Its loops accept every proposal without asking."),
+    Option(["--new-run"], is_flag=True, help="Each time begins a run of its own, with this one's settings and rules."),
+    Option(["--overlap"], is_flag=True, help="With --new-run: also while the run before still works."),
     WITHOUT,
     *LIMITS,
 )
-add_command(schedules, "remove", "steering:remove_schedule", "Remove a schedule; what it has begun goes on.", RUN, _ID)
+add_command(schedules, "pause", "schedules:pause_schedule", "Pause a schedule; what it has begun goes on.", RUN, _ID)
+add_command(schedules, "resume", "schedules:resume_schedule", "Let a paused schedule go on.", RUN, _ID)
+add_command(
+    schedules, "runs", "schedules:list_scheduled", "List the runs that a schedule has begun, and why not.", RUN, _ID
+)
+add_command(schedules, "remove", "schedules:remove_schedule", "Remove a schedule; what it has begun goes on.", RUN, _ID)
 
 add_administration(app)
 

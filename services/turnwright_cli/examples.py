@@ -76,7 +76,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright schedules add": (
         "turnwright schedules add r nightly --cron '0 3 * * 1-5' 'Run the tests.'",
         "turnwright schedules add r beat --every 10m",
+        "turnwright schedules add r day --cron '0 9 * * *' --tz Asia/Tokyo --new-run Go",
     ),
+    "turnwright schedules pause": ("turnwright schedules pause r nightly",),
+    "turnwright schedules resume": ("turnwright schedules resume r nightly",),
+    "turnwright schedules runs": ("turnwright schedules runs r nightly",),
     "turnwright schedules remove": ("turnwright schedules remove r nightly",),
     "turnwright audit": ("turnwright audit --since 7d", "turnwright audit --refused --deployment"),
     "turnwright quota": ("turnwright quota", "turnwright quota set tokens-day 2000000"),

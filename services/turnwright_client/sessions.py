@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypedDict, Unpack
 
@@ -79,14 +80,26 @@ class SessionCalls:
         *,
         cron: str = "",
         every: timedelta | None = None,
+        time_zone: str = "",
         prompt: str = "",
         settings: settings_pb2.LoopSettings | None = None,
+        new_run: bool = False,
+        overlap: schedule_pb2.ScheduleOverlap.ValueType = schedule_pb2.SCHEDULE_OVERLAP_UNSPECIFIED,
     ) -> schedule_pb2.Schedule:
-        """Have a prompt sent, or a tick added, by a cron expression in UTC or every so often.
+        """Have a prompt sent, or a tick added, by a cron expression in a time zone (UTC) or every so often.
 
-        `settings` are what its loops have of their own; the rest is that of the latest task, without a grant.
+        `settings` are what its loops have of their own; the rest is that of the latest task, without a grant. With
+        `new_run` each time begins a run of its own, and `overlap` says whether also beside one that still works.
         """
-        wanted = schedule_pb2.Schedule(schedule_id=schedule_id, cron=cron, prompt=prompt, settings=settings)
+        wanted = schedule_pb2.Schedule(
+            schedule_id=schedule_id,
+            cron=cron,
+            time_zone=time_zone,
+            prompt=prompt,
+            settings=settings,
+            new_run=new_run,
+            overlap=overlap,
+        )
         if every:
             wanted.every.FromTimedelta(every)
         request = schedule_service_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
@@ -99,10 +112,27 @@ class SessionCalls:
         )
         await self._peer.call(self._schedules.DeleteSchedule, request)
 
+    async def pause_schedule(self, project: str, run: str, schedule_id: str) -> schedule_pb2.Schedule:
+        """Have its times pass without anything."""
+        request = schedule_service_pb2.PauseScheduleRequest(project=project, run=run, schedule_id=schedule_id)
+        return (await self._peer.call(self._schedules.PauseSchedule, request)).schedule
+
+    async def resume_schedule(self, project: str, run: str, schedule_id: str) -> schedule_pb2.Schedule:
+        """Let it go on from its next time."""
+        request = schedule_service_pb2.ResumeScheduleRequest(project=project, run=run, schedule_id=schedule_id)
+        return (await self._peer.call(self._schedules.ResumeSchedule, request)).schedule
+
     async def list_schedules(self, project: str, run: str) -> list[schedule_pb2.Schedule]:
         """The schedules of a run, by id."""
         request = schedule_service_pb2.ListSchedulesRequest(project=project, run=run)
         return list((await self._peer.call(self._schedules.ListSchedules, request)).schedules)
+
+    async def test_rules(
+        self, project: str, effects: Sequence[rule_service_pb2.TestedEffect], run: str = "", text: str | None = None
+    ) -> list[rule_service_pb2.TestedDecision]:
+        """What the rules that hold, or those of a text, decide about effects, of which none happens."""
+        request = rule_service_pb2.TestRulesRequest(project=project, run=run, effects=effects, rules_text=text)
+        return list((await self._peer.call(self._rules.TestRules, request)).decisions)
 
     async def set_rule(
         self, project: str, rule: rule_pb2.Rule, run: str = "", *, request_id: str = ""

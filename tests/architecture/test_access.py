@@ -17,7 +17,7 @@ ASKED = {
     "read": """
         ExplainPacket ExportRun GetEntries GetEntry GetPlan GetProposal GetRun ListCommands ListEntries ListEntryHistory
         ListFileConstraints ListLoops ListMessages ListPlans ListRules ListRuns ListSchedules ListTools ListTurns ReadPacket
-        ReadView SearchEntries SubmitCommand WatchChanges WatchPlans WatchRun WatchRuns
+        ReadView SearchEntries SubmitCommand TestRules WatchChanges WatchPlans WatchRun WatchRuns
     """,
     "read in projects": """
         GetProject ListProjects ListProposals WatchProposals
@@ -38,7 +38,7 @@ ASKED = {
         DeleteRule SetRule
     """,
     "manage": """
-        DeleteSchedule RenameRun SetFileConstraints SetSchedule
+        DeleteSchedule PauseSchedule RenameRun ResumeSchedule SetFileConstraints SetSchedule
     """,
     "admin": """
         DeleteWebhook ListDeliveries ListWebhooks RetryDelivery SetWebhook

@@ -93,6 +93,30 @@ def test_schedules_are_added_listed_and_removed(bench) -> None:
     assert "beat" in absent.stderr
 
 
+def test_a_schedule_of_new_runs_is_added_paused_and_its_runs_listed(bench) -> None:
+    ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
+
+    zone = ("--cron", "0 9 * * *", "--tz", "Asia/Tokyo")
+    added = ok(bench.run("schedules", "add", "r", "day", "Look.", *zone, "--new-run"))
+    assert re.fullmatch(r"day: 0 9 \* \* \* Asia/Tokyo, next \d{4}-\d\d-\d\d 00:00:00 UTC\n", added)
+    assert ok(bench.run("schedules", "pause", "r", "day")) == "day: paused\n"
+    _, row = ok(bench.run("schedules", "list", "r")).splitlines()
+    assert row.split("\t") == ["day", "0 9 * * * Asia/Tokyo", "paused", "", "0", "new run", "Look."]
+    assert ok(bench.run("schedules", "resume", "r", "day")).startswith("day: goes on, next ")
+    unknown = bench.run("schedules", "add", "r", "x", "Look.", "--cron", "0 9 * * *", "--tz", "Asia/Tokio")
+    assert (unknown.returncode, "did you mean Asia/Tokyo?" in unknown.stderr) == (2, True)
+    ok(bench.run("schedules", "add", "r", "day", "Look.", "--every", "1s", "--new-run", "--overlap"))
+    began: list[dict] = []
+    for _ in range(600):
+        if began := [
+            json.loads(line) for line in ok(bench.run("schedules", "runs", "r", "day", "--json")).splitlines()
+        ]:
+            break
+    ok(bench.run("schedules", "remove", "r", "day"))
+    assert re.fullmatch(r"day-\d{8}T\d{6}Z", began[-1]["run"])
+    assert ok(bench.run("runs", "show", began[-1]["run"]))
+
+
 def test_settings_of_a_run_are_shown_and_changed(bench) -> None:
     ok(bench.run("act", "Do it.", "--model", "m", "--run", "r", "--yolo"))
 

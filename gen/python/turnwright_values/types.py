@@ -434,6 +434,17 @@ class FileConstraintKind(IntEnum):
     """They are excluded."""
 
 
+class ScheduleOverlap(IntEnum):
+    """What becomes of a time while a run that the schedule has begun still works."""
+
+    UNSPECIFIED = 0
+    """Not specified: as SKIP."""
+    SKIP = 1
+    """No run begins at that time."""
+    ALLOW = 2
+    """Another run begins beside it."""
+
+
 class StreamEnd(IntEnum):
     """How a stream ends."""
 
@@ -1199,7 +1210,7 @@ class Schedule(Struct, frozen=True):
     schedule_id: str = ""
     """Id, unique in the run, `[A-Za-z0-9_-]{1,64}`."""
     cron: str = ""
-    """When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every` says."""
+    """When: a cron expression of five fields, in `time_zone`, such as `0 3 * * 1-5`. Empty: `every` says."""
     every_s: float = 0.0
     """When: from one time to the next, whole seconds, 1 to 31536000. Absent: `cron` says."""
     prompt: str = ""
@@ -1224,8 +1235,38 @@ class Schedule(Struct, frozen=True):
     counts from 0 again. SetSchedule does, too. A time that could not be carried out counts as a loop that failed. Set
     by the store."""
     paused: bool = False
-    """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule
-    lets it go on. Set by the store."""
+    """True: nothing happens, because somebody has paused it or 5 loops have failed in a row, of which an event
+    `system_notice` tells. ResumeSchedule and SetSchedule let it go on. Set by the store."""
+    time_zone: str = ""
+    """Zone of the times of `cron`: a name of the IANA time zone database, such as `Europe/Berlin`. Empty: UTC. A time
+    that a change of clocks leaves out happens right after it, and one that comes twice happens the first time; what
+    recurs each hour or minute goes on as time does. Only with `cron`."""
+    new_run: bool = False
+    """True: each time begins a run of its own in the project, with the prompt, on behalf of whoever set the schedule,
+    with the rights of that moment. Its alias is `{schedule_id}-{time}`, with the time in UTC as `20261130T030000Z`
+    and, if that is taken, a number behind it. It has the settings of this schedule's run but `yolo`, a copy of that
+    run's approval rules, and begins without its messages. An event `cron_fire` here names it. Needs a prompt, and the
+    right to have tasks run. A time at which none may begin, such as for a quota, is told by an event `system_notice`
+    and not tried again."""
+    overlap: ScheduleOverlap = ScheduleOverlap.UNSPECIFIED
+    """What becomes of a time while the run before still works. Only with `new_run`."""
+    latest: tuple[ScheduledRun, ...] = ()
+    """What became of its latest times, the latest first, at most 10; only with `new_run`. Set by the store."""
+    by: str = ""
+    """Name of whoever set it, on whose behalf its loops work. Empty: not known. Set by the store."""
+
+
+class ScheduledRun(Struct, frozen=True):
+    """What became of one time of a schedule that begins new runs."""
+
+    time_ms: int = 0
+    """The time for which it was set, which may be earlier than the moment at which a store came to it."""
+    run: str = ""
+    """Alias of the run that began, as it is now. Empty: none began, or it was removed."""
+    reason: str = ""
+    """Why none began: `OVERLAP`, or the name of a reason of errors, such as `QUOTA_EXCEEDED`. Empty: one did."""
+    message: str = ""
+    """The same as a sentence, at most 500 characters."""
 
 
 class Grant(Struct, frozen=True):

@@ -229,7 +229,7 @@ def _count_end(tx: Transaction, run: RunRow, loop: Loop, end: LoopEnd) -> list[E
     ending = f"{end.status}, {end.reason}" if end.reason else f"{end.status}"
     why = f"its last {schedule.failures} loops failed, the last one with {ending}"
     event = pause_event(schedule.schedule_id, schedule.failures, why)
-    return [new_event(tx, run, run.turn, event)] if schedule.paused else []
+    return [new_event(tx, run, run.turn, event)] if schedule.paused and not row.schedule.paused else []
 
 
 def _check_end(end: EndTurnRequest) -> None:

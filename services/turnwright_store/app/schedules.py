@@ -9,29 +9,31 @@ schedule in the end, so it holds up no other one. Source: architecture 7; rows R
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.types import Entry, Loop, Right, RunSettings, Schedule, Tier
+from turnwright_values.types import Entry, Loop, Right, RunSettings, Schedule
 
 from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind, event_path, event_write
-from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked
 from turnwright_store.app.loop_rights import check_asker
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.app.run_events import turn_of_cause, write_event
+from turnwright_store.app.scheduled_runs import STORE, begin_run, latest_runs, miss_run
 from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import (
     FAILURES_MAX,
+    Firing,
     check_schedule,
     count_failure,
     loop_settings,
@@ -60,7 +62,6 @@ _NUMBERED_MAX: Final = 100
 """Events of one schedule and turn that are looked through for the latest."""
 
 _SOURCE: Final = "schedule"
-_STORE: Final = Caller("store", Kind.SERVICE, Tier.SYSTEM)
 
 
 def set_schedule(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, schedule: Schedule) -> Schedule:
@@ -76,31 +77,84 @@ def set_schedule(tx: Transaction, rules: StoreRules, caller: Caller, address: Ru
             rules.check_right(caller, Right.COMMAND, address.project, "yolo")
         if checked.settings.model:
             get_model(tx.connection, checked.settings.model)
-    if not rows.put_schedule(tx.connection, run.id, checked, asker_json(caller)):
+    if checked.new_run:
+        rules.check_right(caller, Right.RUN, address.project, "A schedule of new runs")
+    before = rows.find_schedule(tx.connection, run.id, checked.schedule_id)
+    firings = _settled(before.firings) if before and checked.new_run else ()
+    if not rows.put_schedule(tx.connection, run.id, checked, asker_json(caller), firings):
         check_count("schedules", rows.count_schedules(tx.connection, run.id), SCHEDULES_MAX)
-    return checked
+    return _shown(tx.connection, run, checked.schedule_id)
+
+
+def _settled(firings: Iterable[Firing]) -> tuple[Firing, ...]:
+    """The latest times, without any whose end is yet to be counted."""
+    return tuple([replace(one, is_open=False) for one in firings])
+
+
+def _shown(connection: Connection, run: RunRow, name: str) -> Schedule:
+    row = _row_of(connection, run, name)
+    return replace(row.schedule, latest=latest_runs(connection, run.project, row.firings))
+
+
+def _row_of(connection: Connection, run: RunRow, name: str) -> ScheduleRow:
+    """Raises ENTRY_NOT_FOUND."""
+    row = rows.find_schedule(connection, run.id, name)
+    if row is None:
+        raise _not_found(run, name)
+    return row
+
+
+def _not_found(run: RunRow, name: str) -> Exception:
+    return fault(Reason.ENTRY_NOT_FOUND, f"{run.alias} has no schedule {name!r}: list them.", path=name)
+
+
+def pause_schedule(tx: Transaction, address: RunRef, name: str) -> Schedule:
+    """Have the times of a schedule pass without anything. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
+    run = get_run(tx.connection, address.project, address.run)
+    row = _row_of(tx.connection, run, name)
+    paused = replace(row, schedule=replace(row.schedule, paused=True), reader_turn=0)
+    rows.write_schedule(tx.connection, run.id, paused)
+    return _shown(tx.connection, run, name)
+
+
+def resume_schedule(tx: Transaction, address: RunRef, name: str) -> Schedule:
+    """Let a schedule go on from its next time. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
+    run = get_run(tx.connection, address.project, address.run)
+    row = _row_of(tx.connection, run, name)
+    if row.schedule.paused:
+        schedule = replace(row.schedule, paused=False, failures=0)
+        if schedule.next_ms <= tx.now_ms:
+            schedule = replace(schedule, next_ms=next_time_ms(schedule, tx.now_ms))
+        resumed = replace(row, schedule=schedule, due_ms=schedule.next_ms, firings=_settled(row.firings))
+        rows.write_schedule(tx.connection, run.id, resumed)
+    return _shown(tx.connection, run, name)
 
 
 def delete_schedule(tx: Transaction, address: RunRef, name: str) -> None:
     """Remove a schedule. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
     run = get_run(tx.connection, address.project, address.run)
     if not rows.delete_schedule(tx.connection, run.id, name):
-        raise fault(Reason.ENTRY_NOT_FOUND, f"{address.run} has no schedule {name!r}: list them.", path=name)
+        raise _not_found(run, name)
 
 
 def list_schedules(connection: Connection, address: RunRef) -> list[Schedule]:
     """The schedules of a run. Raises RUN_NOT_FOUND."""
     run = get_run(connection, address.project, address.run)
-    return [row.schedule for row in rows.list_schedules(connection, run.id)]
+    return [
+        replace(row.schedule, latest=latest_runs(connection, run.project, row.firings))
+        for row in rows.list_schedules(connection, run.id)
+    ]
 
 
 def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> None:
     """Run a schedule if it is still due."""
-    project, alias, name = due
-    run = find_run(tx.connection, project, alias)
-    row = rows.find_schedule(tx.connection, run.id, name) if run else None
-    if run is None or row is None or row.due_ms > tx.now_ms:
+    if (found := _still_due(tx, due)) is None:
         return
+    run, row = found
+    if row.schedule.new_run:
+        begin_run(tx, rules, run, row)
+        return
+    name = row.schedule.schedule_id
     schedule, turn, loop = row.schedule, run.run.turn, row.loop
     reader = row.reader_turn if turn < row.reader_turn else 0
     if schedule.next_ms <= tx.now_ms:
@@ -119,9 +173,16 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
             if schedule.paused:
                 why = f"its last {schedule.failures} loops failed, and the last one could not begin"
                 event = pause_event(name, schedule.failures, why)
-                write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.name, event)
+                write_event(tx, rules, get_run(tx.connection, run.project, run.alias), STORE.name, event)
     due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
     rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop, row.by))
+
+
+def _still_due(tx: Transaction, due: tuple[str, str, str]) -> tuple[RunRow, ScheduleRow] | None:
+    project, alias, name = due
+    run = find_run(tx.connection, project, alias)
+    row = rows.find_schedule(tx.connection, run.id, name) if run else None
+    return (run, row) if run and row and row.due_ms <= tx.now_ms else None
 
 
 def set_aside(tx: Transaction, due: tuple[str, str, str], _error: Exception) -> tuple[RunRow, int] | None:
@@ -137,7 +198,9 @@ def set_aside(tx: Transaction, due: tuple[str, str, str], _error: Exception) -> 
 
 
 def _report_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str], error: Exception) -> None:
-    """As `set_aside`, with an event."""
+    """As `set_aside`, with an event; a time at which no new run may begin is missed."""
+    if (at := _still_due(tx, due)) and at[1].schedule.new_run and miss_run(tx, rules, *at, error):
+        return
     if (found := set_aside(tx, due, error)) is None:
         return
     run, failures = found
@@ -152,7 +215,7 @@ def _report_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str
         payload = {"schedule_id": name, "failures": failures}
         sentence = f"The schedule {name} is due, but {why}. It is tried again."
         event = RunEvent(Subkind.SYSTEM_NOTICE, f"{_SOURCE}:{name}", payload, sentence, f"{name}_failed")
-    write_event(tx, rules, run, _STORE.name, event)
+    write_event(tx, rules, run, STORE.name, event)
 
 
 def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, *, is_unread: bool) -> None:
@@ -170,15 +233,15 @@ def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Sche
         payload = {**payload, "count": count}
         event = RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, sentence, name)
         if before is None:
-            write_event(tx, rules, run, _STORE.name, event)
+            write_event(tx, rules, run, STORE.name, event)
         else:
             again = replace(event_write(before.turn, event), path=before.path)
-            apply_writes(tx, rules, run, [again], _STORE.name, is_unbounded=True)
+            apply_writes(tx, rules, run, [again], STORE.name, is_unbounded=True)
     else:
         sentence = f"The schedule {name} has ticked {schedule.fired + 1} times."
         event = RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, sentence, name)
         write = event_write(turn_of_cause(run, is_owners=False), event)
-        apply_writes(tx, rules, run, [write], _STORE.name, is_unbounded=True)
+        apply_writes(tx, rules, run, [write], STORE.name, is_unbounded=True)
 
 
 def _unread(tx: Transaction, run: RunRow, name: str, *, is_unread: bool) -> Entry | None:
@@ -202,12 +265,12 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, 
     address = RunRef(run.project, run.alias)
     try:
         check_asker(rules, run.project, by)
-        done = commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings(), asker=by)
+        done = commands.enqueue_loop(tx, rules, STORE, address, schedule.prompt, settings, RunSettings(), asker=by)
     except TurnwrightError as error:
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
         sentence = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, sentence, schedule.schedule_id)
-        write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.name, event)
+        write_event(tx, rules, get_run(tx.connection, run.project, run.alias), STORE.name, event)
         return None
     return done.loop
 

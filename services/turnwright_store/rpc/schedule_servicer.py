@@ -31,6 +31,16 @@ class ScheduleServicer(Calls, schedule_service_pb2_grpc.ScheduleServiceServicer)
         schedules.delete_schedule(tx, address_of(request), request.schedule_id)
         return {}
 
+    @mutation(locks=run_locks)
+    def PauseSchedule(self, request: pb.PauseScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
+        done = schedules.pause_schedule(tx, address_of(request), request.schedule_id)
+        return {"schedule": _schedule_to_pb(done)}
+
+    @mutation(locks=run_locks)
+    def ResumeSchedule(self, request: pb.ResumeScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
+        done = schedules.resume_schedule(tx, address_of(request), request.schedule_id)
+        return {"schedule": _schedule_to_pb(done)}
+
     @query
     def ListSchedules(self, request: pb.ListSchedulesRequest, connection: Connection) -> Fields:
         found = schedules.list_schedules(connection, address_of(request))

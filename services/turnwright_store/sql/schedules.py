@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, literal_column, or_, select, update
-from turnwright_values.types import Schedule
+from turnwright_values.types import Schedule, ScheduleOverlap
 
+from turnwright_store.domain.askers import asker_of
+from turnwright_store.domain.schedules import Firing
 from turnwright_store.sql.clauses import insertion, picked
 from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.loops import settings_json, settings_of
@@ -16,7 +19,8 @@ from turnwright_store.sql.tables import projects, runs, schedules
 
 _FIELDS: Final = (
     "schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "settings", "failures", "due_ms",
-    "reader_turn", "loop", "by",
+    "reader_turn", "loop", "by", "time_zone",
+    "new_run", "overlap", "firings",
 )  # fmt: skip
 _COLUMNS: Final = tuple(schedules.c[name] for name in _FIELDS)
 _OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_id == bindparam("name"))
@@ -25,7 +29,7 @@ _ALL: Final = select(*_COLUMNS).where(schedules.c.run_id == bindparam("run")).or
 _COUNT: Final = select(func.count()).select_from(schedules).where(schedules.c.run_id == bindparam("run"))
 _ADD: Final = insertion(schedules)
 _REMOVE: Final = delete(schedules).where(*_OF_RUN)
-_WRITTEN: Final = ("next_ms", "last_ms", "fired", "settings", "failures", "due_ms", "reader_turn", "loop")
+_WRITTEN: Final = ("next_ms", "last_ms", "fired", "settings", "failures", "due_ms", "reader_turn", "loop", "firings")
 _WRITE: Final = update(schedules).where(*_OF_RUN)
 _FAILURES: Final = select(schedules.c.failures).where(*_OF_RUN)
 # Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
@@ -57,8 +61,24 @@ _DUE: Final = (
 )
 
 
+_BEGUN: Final = select(
+    runs.c.id, runs.c.alias, runs.c.private, runs.c.by, runs.c.loop_active, runs.c.loops_queued
+).where(runs.c.id.in_(bindparam("ids", expanding=True)), runs.c.removed_ms == literal_column("0"))
+
+
 PAUSED_MS: Final = 2**62
 """When a paused schedule is looked at: never."""
+
+_FIRINGS: Final = json.Decoder(tuple[Firing, ...])
+
+
+class BegunRun(Struct, frozen=True):
+    """A run that a schedule has begun, as it is now."""
+
+    alias: str
+    private_to: str | None
+    """For whom alone it is there; None: it is not private."""
+    is_working: bool
 
 
 class ScheduleRow(Struct, frozen=True):
@@ -72,13 +92,24 @@ class ScheduleRow(Struct, frozen=True):
     """Sequence of the loop that it began last; 0: none."""
     by: str = ""
     """Who set it, as it is stored."""
+    firings: tuple[Firing, ...] = ()
+    """What became of its latest times, the latest first, if it begins new runs."""
 
 
 def _row(values: Any) -> ScheduleRow:
-    *schedule, settings, failures, due_ms, reader_turn, loop, by = values
-    is_paused = due_ms == PAUSED_MS
-    shown = replace(Schedule(*schedule), settings=settings_of(settings), failures=failures, paused=is_paused)
-    return ScheduleRow(shown, due_ms, reader_turn, loop, by)
+    *schedule, settings, failures, due_ms, reader_turn, loop, by, zone, new_run, overlap, firings = values
+    person = asker_of(by)
+    shown = replace(
+        Schedule(*schedule),
+        settings=settings_of(settings),
+        failures=failures,
+        paused=due_ms == PAUSED_MS,
+        time_zone=zone,
+        new_run=bool(new_run),
+        overlap=ScheduleOverlap(overlap),
+        by=person.name if person else "",
+    )
+    return ScheduleRow(shown, due_ms, reader_turn, loop, by, _FIRINGS.decode(firings) if firings else ())
 
 
 def find_schedule(connection: Connection, run_id: int, name: str) -> ScheduleRow | None:
@@ -89,6 +120,16 @@ def find_schedule(connection: Connection, run_id: int, name: str) -> ScheduleRow
 def list_schedules(connection: Connection, run_id: int) -> list[ScheduleRow]:
     """All schedules of a run, by id."""
     return [_row(values) for values in connection.execute(_ALL, {"run": run_id})]
+
+
+def begun_runs(connection: Connection, firings: Iterable[Firing]) -> dict[int, BegunRun]:
+    """The runs that began at these times and are still there, by id."""
+    ids = [one.run_id for one in firings if one.run_id]
+    found = connection.execute(_BEGUN, {"ids": ids}) if ids else ()
+    return {
+        key: BegunRun(alias, by if private else None, bool(active or queued))
+        for key, alias, private, by, active, queued in found
+    }
 
 
 def withdraw_grants(connection: Connection, run_id: int) -> None:
@@ -103,12 +144,13 @@ def count_schedules(connection: Connection, run_id: int) -> int:
     return int(connection.execute(_COUNT, {"run": run_id}).scalar_one())
 
 
-def put_schedule(connection: Connection, run_id: int, schedule: Schedule, by: str) -> bool:
+def put_schedule(
+    connection: Connection, run_id: int, schedule: Schedule, by: str, firings: Iterable[Firing] = ()
+) -> bool:
     """Add a schedule, in the place of one with the same id; returns whether there was one."""
     is_again = delete_schedule(connection, run_id, schedule.schedule_id)
-    connection.execute(
-        _ADD, {"run_id": run_id, **picked(_values(ScheduleRow(schedule, schedule.next_ms, by=by)), _FIELDS)}
-    )
+    row = ScheduleRow(schedule, schedule.next_ms, by=by, firings=tuple(firings))
+    connection.execute(_ADD, {"run_id": run_id, **picked(_values(row), _FIELDS)})
     return is_again
 
 
@@ -136,8 +178,9 @@ def _values(row: ScheduleRow) -> dict[str, Any]:
     one = row.schedule
     settings = settings_json(one.settings) if one.settings else ""
     due_ms = PAUSED_MS if one.paused else row.due_ms
+    firings = json.encode(row.firings).decode() if row.firings else ""
     stored = {"settings": settings, "due_ms": due_ms, "reader_turn": row.reader_turn, "loop": row.loop, "by": row.by}
-    return {**asdict(one), **stored}
+    return {**asdict(one), **stored, "new_run": int(one.new_run), "overlap": int(one.overlap), "firings": firings}
 
 
 def list_due(connection: Connection, page: int) -> list[tuple[str, str, str]]:

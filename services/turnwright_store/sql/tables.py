@@ -265,6 +265,12 @@ schedules = Table(
     number_column("failures"),
     # Who set it: a JSON object of Asker; empty for schedules of earlier releases.
     text_column("by"),
+    text_column("time_zone"),
+    # Whether each time begins a run of its own, beside one that still works or not, and what became of the latest
+    # times: a JSON array of Firing, the latest first, empty for none.
+    number_column("new_run"),
+    number_column("overlap"),
+    compressed_column("firings", ""),
     UniqueConstraint("run_id", "schedule_id"),
 )
 Index("ix_schedules_due", schedules.c.due_ms)

@@ -84,6 +84,8 @@ def calls(project):
         ("UpdatePlan", {**here, "delta": "hidden words"}),
         ("DeletePlan", here),
         ("SetSchedule", {**here, "schedule": schedule_pb2.Schedule(schedule_id="s", every={"seconds": 3600})}),
+        ("PauseSchedule", {**here, "schedule_id": "s"}),
+        ("ResumeSchedule", {**here, "schedule_id": "s"}),
         ("DeleteSchedule", {**here, "schedule_id": "s"}),
         ("SetRule", {**here, "rule": {"verdict": 1, "tool": "sh", "target": "git *"}}),
         ("DeleteRule", here),

@@ -89,6 +89,9 @@ FIELDS = {
     "DeletePlan": {"plan_id": "p"},
     "DeleteRule": {"id": 1},
     "DeleteSchedule": {"schedule_id": "s"},
+    "PauseSchedule": {"schedule_id": "s"},
+    "ResumeSchedule": {"schedule_id": "s"},
+    "TestRules": {"effects": [{"tool": "sh", "line": "true"}]},
     "EndStream": {"path": "sh://turn_1/a", "end": 1},
     "EnqueueLoop": {"prompt": "Hi.", "settings": act()},
     "ForkRun": {"new_run": "fork"},
@@ -129,7 +132,9 @@ async def test_no_call_of_another_finds_a_private_run(people, project):
             missing[method.name] = await answer(people.bob, method, run="none", **fields)
         found[method.name] = await answer(people.bob, method, run="hers", **fields)
     wanted = {method.name: TAKEN.get(method.name, "RUN_NOT_FOUND") for method in OF_RUNS}
-    wanted |= dict.fromkeys(("DeleteSchedule", "SetSchedule", "RenameRun"), "RIGHT_MISSING")
+    wanted |= dict.fromkeys(
+        ("DeleteSchedule", "PauseSchedule", "RenameRun", "ResumeSchedule", "SetSchedule"), "RIGHT_MISSING"
+    )
     assert found == wanted
     assert missing == {name: reason for name, reason in wanted.items() if name not in TAKEN}
 

@@ -21,7 +21,7 @@ from turnwright_cli.exit_codes import USAGE, FailureError
 from turnwright_cli.explaining import explain
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.options import WorkCommand, function_of
-from turnwright_cli.steering import add_schedule
+from turnwright_cli.schedules import add_schedule
 from turnwright_kit.identity.own_tokens import DAYS_MAX
 
 
@@ -233,7 +233,8 @@ async def refused(work: Awaitable[int]) -> str:
 @pytest.mark.parametrize("every", ["366d", "99999d", "999999999d", "0s", "-1d", "1.5h"])
 @pytest.mark.asyncio
 async def test_an_interval_is_at_most_a_year(every) -> None:
-    when = {"cron": "", "every": every, "mode": None, "model": "", "yolo": False, "without": ()}
+    when = {"cron": "", "tz": "", "every": every, "mode": None, "model": "", "yolo": False, "without": ()}
+    when |= {"new_run": False, "overlap": False}
     call = add_schedule(Invocation(), run="r", schedule_id="s", prompt="", **when)
     assert "at most 365d" in await refused(call)
 

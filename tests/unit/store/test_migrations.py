@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from turnwright_values.types import Schedule
 
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
 from turnwright_store.edge.schema import (
@@ -26,7 +27,8 @@ from turnwright_store.edge.schema import (
     upgrade_to_head,
 )
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.sql import tables
+from turnwright_store.sql import schedules, tables
+from turnwright_store.sql.schedules import ScheduleRow
 from turnwright_store.sql.tables import metadata
 
 ADD_VIEW = "INSERT INTO views (run_id, entry_id, path, from_rev, visibility, state, position, write_count, create_ms)"
@@ -122,6 +124,29 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
     assert raw.execute("SELECT name, assembly FROM projects").fetchone() == ("p", 0)
     assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
     assert current_revision(raw, core.dialect.name) == REVISIONS[-1]
+
+
+def test_schedules_of_an_earlier_revision_begin_no_runs_and_have_times_in_utc(faces):
+    raw, core = faces
+    upgrade_to_head(raw, core)
+    for statement in (
+        *(f"ALTER TABLE schedules DROP COLUMN {name}" for name in ("time_zone", "new_run", "overlap", "firings")),
+        "UPDATE alembic_version SET version_num = 'r0023'",
+        "INSERT INTO scopes (key) VALUES ('x')",
+        "INSERT INTO projects (scope_id, name, root, workspace_id, create_ms) SELECT max(id), 'p', '/p', 'w', 1 FROM scopes",
+        (
+            "INSERT INTO runs (project_id, scope_id, alias, status, model, create_ms, update_ms, loops) "
+            "SELECT projects.id, scope_id, 'r', 102, 'm', 1, 1, 3 FROM projects"
+        ),
+        "INSERT INTO schedules (run_id, schedule_id, cron, next_ms, due_ms) SELECT id, 's', '0 3 * * *', 5, 5 FROM runs",
+    ):
+        raw.execute(statement)
+    raw.commit()
+    core.rollback()
+    upgrade_to_head(raw, core)
+    run = core.execute(sqlalchemy.select(tables.runs.c.id)).scalar_one()
+    row = schedules.find_schedule(core, run, "s")
+    assert row == ScheduleRow(Schedule("s", "0 3 * * *", next_ms=5), 5)
 
 
 def test_a_database_of_an_earlier_revision_takes_statuses_that_are_new(faces):

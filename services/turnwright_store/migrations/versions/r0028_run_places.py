@@ -6,7 +6,7 @@ from alembic import op
 from turnwright_store.sql.columns import number_column, text_column
 
 revision = "r0028"
-down_revision = "r0023"
+down_revision = "r0024"
 branch_labels = None
 depends_on = None
 

@@ -26,7 +26,7 @@ from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_ac
 from turnwright.types.v1 import schedule_pb2 as turnwright_dot_types_dot_v1_dot_schedule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.turnwright/schedules/v1/schedule_service.proto\x12\x17turnwright.schedules.v1\x1a turnwright/types/v1/access.proto\x1a\"turnwright/types/v1/schedule.proto\"w\n\x12SetScheduleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x08schedule\x18\x03 \x01(\x0b\x32\x1d.turnwright.types.v1.Schedule\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"F\n\x13SetScheduleResponse\x12/\n\x08schedule\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Schedule\"^\n\x15\x44\x65leteScheduleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x13\n\x0bschedule_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x18\n\x16\x44\x65leteScheduleResponse\"4\n\x14ListSchedulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"I\n\x15ListSchedulesResponse\x12\x30\n\tschedules\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.Schedule2\xf9\x02\n\x0fScheduleService\x12p\n\x0bSetSchedule\x12+.turnwright.schedules.v1.SetScheduleRequest\x1a,.turnwright.schedules.v1.SetScheduleResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12y\n\x0e\x44\x65leteSchedule\x12..turnwright.schedules.v1.DeleteScheduleRequest\x1a/.turnwright.schedules.v1.DeleteScheduleResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12y\n\rListSchedules\x12-.turnwright.schedules.v1.ListSchedulesRequest\x1a..turnwright.schedules.v1.ListSchedulesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xbc\x01\n\x1b\x63om.turnwright.schedules.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/schedules/v1;schedulesv1\xaa\x02\x17Turnwright.Schedules.V1\xca\x02\x17Turnwright\\Schedules\\V1\xea\x02\x19Turnwright::Schedules::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.turnwright/schedules/v1/schedule_service.proto\x12\x17turnwright.schedules.v1\x1a turnwright/types/v1/access.proto\x1a\"turnwright/types/v1/schedule.proto\"w\n\x12SetScheduleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x08schedule\x18\x03 \x01(\x0b\x32\x1d.turnwright.types.v1.Schedule\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"F\n\x13SetScheduleResponse\x12/\n\x08schedule\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Schedule\"^\n\x15\x44\x65leteScheduleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x13\n\x0bschedule_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"\x18\n\x16\x44\x65leteScheduleResponse\"]\n\x14PauseScheduleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x13\n\x0bschedule_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"H\n\x15PauseScheduleResponse\x12/\n\x08schedule\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Schedule\"^\n\x15ResumeScheduleRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x13\n\x0bschedule_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"I\n\x16ResumeScheduleResponse\x12/\n\x08schedule\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Schedule\"4\n\x14ListSchedulesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"I\n\x15ListSchedulesResponse\x12\x30\n\tschedules\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.Schedule2\xec\x04\n\x0fScheduleService\x12p\n\x0bSetSchedule\x12+.turnwright.schedules.v1.SetScheduleRequest\x1a,.turnwright.schedules.v1.SetScheduleResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12y\n\x0e\x44\x65leteSchedule\x12..turnwright.schedules.v1.DeleteScheduleRequest\x1a/.turnwright.schedules.v1.DeleteScheduleResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12v\n\rPauseSchedule\x12-.turnwright.schedules.v1.PauseScheduleRequest\x1a..turnwright.schedules.v1.PauseScheduleResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12y\n\x0eResumeSchedule\x12..turnwright.schedules.v1.ResumeScheduleRequest\x1a/.turnwright.schedules.v1.ResumeScheduleResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12y\n\rListSchedules\x12-.turnwright.schedules.v1.ListSchedulesRequest\x1a..turnwright.schedules.v1.ListSchedulesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xbc\x01\n\x1b\x63om.turnwright.schedules.v1P\x01ZKgithub.com/turnwright/turnwright/gen/go/turnwright/schedules/v1;schedulesv1\xaa\x02\x17Turnwright.Schedules.V1\xca\x02\x17Turnwright\\Schedules\\V1\xea\x02\x19Turnwright::Schedules::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULESERVICE'].methods_by_name['SetSchedule']._serialized_options = b'\362\342\030\002\010\010'
   _globals['_SCHEDULESERVICE'].methods_by_name['DeleteSchedule']._loaded_options = None
   _globals['_SCHEDULESERVICE'].methods_by_name['DeleteSchedule']._serialized_options = b'\362\342\030\002\010\010'
+  _globals['_SCHEDULESERVICE'].methods_by_name['PauseSchedule']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['PauseSchedule']._serialized_options = b'\362\342\030\002\010\010'
+  _globals['_SCHEDULESERVICE'].methods_by_name['ResumeSchedule']._loaded_options = None
+  _globals['_SCHEDULESERVICE'].methods_by_name['ResumeSchedule']._serialized_options = b'\362\342\030\002\010\010'
   _globals['_SCHEDULESERVICE'].methods_by_name['ListSchedules']._loaded_options = None
   _globals['_SCHEDULESERVICE'].methods_by_name['ListSchedules']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_SETSCHEDULEREQUEST']._serialized_start=145
@@ -48,10 +52,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETESCHEDULEREQUEST']._serialized_end=432
   _globals['_DELETESCHEDULERESPONSE']._serialized_start=434
   _globals['_DELETESCHEDULERESPONSE']._serialized_end=458
-  _globals['_LISTSCHEDULESREQUEST']._serialized_start=460
-  _globals['_LISTSCHEDULESREQUEST']._serialized_end=512
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=514
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=587
-  _globals['_SCHEDULESERVICE']._serialized_start=590
-  _globals['_SCHEDULESERVICE']._serialized_end=967
+  _globals['_PAUSESCHEDULEREQUEST']._serialized_start=460
+  _globals['_PAUSESCHEDULEREQUEST']._serialized_end=553
+  _globals['_PAUSESCHEDULERESPONSE']._serialized_start=555
+  _globals['_PAUSESCHEDULERESPONSE']._serialized_end=627
+  _globals['_RESUMESCHEDULEREQUEST']._serialized_start=629
+  _globals['_RESUMESCHEDULEREQUEST']._serialized_end=723
+  _globals['_RESUMESCHEDULERESPONSE']._serialized_start=725
+  _globals['_RESUMESCHEDULERESPONSE']._serialized_end=798
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=800
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=852
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=854
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=927
+  _globals['_SCHEDULESERVICE']._serialized_start=930
+  _globals['_SCHEDULESERVICE']._serialized_end=1550
 # @@protoc_insertion_point(module_scope)

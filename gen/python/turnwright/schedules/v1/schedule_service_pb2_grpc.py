@@ -45,6 +45,16 @@ class ScheduleServiceStub(object):
                 request_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.DeleteScheduleRequest.SerializeToString,
                 response_deserializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.DeleteScheduleResponse.FromString,
                 _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/turnwright.schedules.v1.ScheduleService/PauseSchedule',
+                request_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.PauseScheduleRequest.SerializeToString,
+                response_deserializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.PauseScheduleResponse.FromString,
+                _registered_method=True)
+        self.ResumeSchedule = channel.unary_unary(
+                '/turnwright.schedules.v1.ScheduleService/ResumeSchedule',
+                request_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ResumeScheduleRequest.SerializeToString,
+                response_deserializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ResumeScheduleResponse.FromString,
+                _registered_method=True)
         self.ListSchedules = channel.unary_unary(
                 '/turnwright.schedules.v1.ScheduleService/ListSchedules',
                 request_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ListSchedulesRequest.SerializeToString,
@@ -70,6 +80,20 @@ class ScheduleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PauseSchedule(self, request, context):
+        """Pauses a schedule: its times pass without anything, until ResumeSchedule. Needs the tier `client`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSchedule(self, request, context):
+        """Lets a paused schedule go on from its next time, on behalf of whoever set it. Needs the tier `client`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSchedules(self, request, context):
         """Lists the schedules of a run.
         """
@@ -89,6 +113,16 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
                     servicer.DeleteSchedule,
                     request_deserializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.DeleteScheduleRequest.FromString,
                     response_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.DeleteScheduleResponse.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.PauseScheduleRequest.FromString,
+                    response_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.PauseScheduleResponse.SerializeToString,
+            ),
+            'ResumeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSchedule,
+                    request_deserializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ResumeScheduleRequest.FromString,
+                    response_serializer=turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ResumeScheduleResponse.SerializeToString,
             ),
             'ListSchedules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSchedules,
@@ -151,6 +185,60 @@ class ScheduleService(object):
             '/turnwright.schedules.v1.ScheduleService/DeleteSchedule',
             turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.DeleteScheduleRequest.SerializeToString,
             turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.DeleteScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.schedules.v1.ScheduleService/PauseSchedule',
+            turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.PauseScheduleRequest.SerializeToString,
+            turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.PauseScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.schedules.v1.ScheduleService/ResumeSchedule',
+            turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ResumeScheduleRequest.SerializeToString,
+            turnwright_dot_schedules_dot_v1_dot_schedule__service__pb2.ResumeScheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

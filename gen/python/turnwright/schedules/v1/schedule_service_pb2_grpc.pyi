@@ -37,6 +37,10 @@ class ScheduleServiceStub:
     """Sets a schedule; replaces one with the same id. Needs the tier `client`."""
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]
     """Deletes a schedule. Needs the tier `client`."""
+    PauseSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.PauseScheduleRequest, _schedule_service_pb2.PauseScheduleResponse]
+    """Pauses a schedule: its times pass without anything, until ResumeSchedule. Needs the tier `client`."""
+    ResumeSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.ResumeScheduleRequest, _schedule_service_pb2.ResumeScheduleResponse]
+    """Lets a paused schedule go on from its next time, on behalf of whoever set it. Needs the tier `client`."""
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.ListSchedulesRequest, _schedule_service_pb2.ListSchedulesResponse]
     """Lists the schedules of a run."""
 
@@ -49,6 +53,10 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     """Sets a schedule; replaces one with the same id. Needs the tier `client`."""
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.DeleteScheduleRequest, _schedule_service_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
     """Deletes a schedule. Needs the tier `client`."""
+    PauseSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.PauseScheduleRequest, _schedule_service_pb2.PauseScheduleResponse]  # type: ignore[assignment]
+    """Pauses a schedule: its times pass without anything, until ResumeSchedule. Needs the tier `client`."""
+    ResumeSchedule: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.ResumeScheduleRequest, _schedule_service_pb2.ResumeScheduleResponse]  # type: ignore[assignment]
+    """Lets a paused schedule go on from its next time, on behalf of whoever set it. Needs the tier `client`."""
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_service_pb2.ListSchedulesRequest, _schedule_service_pb2.ListSchedulesResponse]  # type: ignore[assignment]
     """Lists the schedules of a run."""
 
@@ -70,6 +78,22 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_service_pb2.DeleteScheduleResponse, _abc.Awaitable[_schedule_service_pb2.DeleteScheduleResponse]]:
         """Deletes a schedule. Needs the tier `client`."""
+
+    @_abc_1.abstractmethod
+    def PauseSchedule(
+        self,
+        request: _schedule_service_pb2.PauseScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_schedule_service_pb2.PauseScheduleResponse, _abc.Awaitable[_schedule_service_pb2.PauseScheduleResponse]]:
+        """Pauses a schedule: its times pass without anything, until ResumeSchedule. Needs the tier `client`."""
+
+    @_abc_1.abstractmethod
+    def ResumeSchedule(
+        self,
+        request: _schedule_service_pb2.ResumeScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_schedule_service_pb2.ResumeScheduleResponse, _abc.Awaitable[_schedule_service_pb2.ResumeScheduleResponse]]:
+        """Lets a paused schedule go on from its next time, on behalf of whoever set it. Needs the tier `client`."""
 
     @_abc_1.abstractmethod
     def ListSchedules(

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/schedule.proto\x12\x13turnwright.types.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\"\xbd\x02\n\x08Schedule\x12\x13\n\x0bschedule_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12(\n\x05\x65very\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06prompt\x18\x04 \x01(\t\x12-\n\tnext_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x66ired\x18\x07 \x01(\r\x12\x38\n\x08settings\x18\x08 \x01(\x0b\x32!.turnwright.types.v1.LoopSettingsH\x00\x88\x01\x01\x12\x10\n\x08\x66\x61ilures\x18\t \x01(\r\x12\x0e\n\x06paused\x18\n \x01(\x08\x42\x0b\n\t_settingsB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/types/v1/schedule.proto\x12\x13turnwright.types.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/types/v1/settings.proto\"f\n\x0cScheduledRun\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"\xd7\x03\n\x08Schedule\x12\x13\n\x0bschedule_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ron\x18\x02 \x01(\t\x12(\n\x05\x65very\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06prompt\x18\x04 \x01(\t\x12-\n\tnext_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x66ired\x18\x07 \x01(\r\x12\x38\n\x08settings\x18\x08 \x01(\x0b\x32!.turnwright.types.v1.LoopSettingsH\x00\x88\x01\x01\x12\x10\n\x08\x66\x61ilures\x18\t \x01(\r\x12\x0e\n\x06paused\x18\n \x01(\x08\x12\x11\n\ttime_zone\x18\x0b \x01(\t\x12\x0f\n\x07new_run\x18\x0c \x01(\x08\x12\x35\n\x07overlap\x18\r \x01(\x0e\x32$.turnwright.types.v1.ScheduleOverlap\x12\x31\n\x06latest\x18\x0e \x03(\x0b\x32!.turnwright.types.v1.ScheduledRun\x12\n\n\x02\x62y\x18\x0f \x01(\tB\x0b\n\t_settings*j\n\x0fScheduleOverlap\x12 \n\x1cSCHEDULE_OVERLAP_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_OVERLAP_SKIP\x10\x01\x12\x1a\n\x16SCHEDULE_OVERLAP_ALLOW\x10\x02\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.schedul
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_SCHEDULE']._serialized_start=161
-  _globals['_SCHEDULE']._serialized_end=478
+  _globals['_SCHEDULEOVERLAP']._serialized_start=738
+  _globals['_SCHEDULEOVERLAP']._serialized_end=844
+  _globals['_SCHEDULEDRUN']._serialized_start=160
+  _globals['_SCHEDULEDRUN']._serialized_end=262
+  _globals['_SCHEDULE']._serialized_start=265
+  _globals['_SCHEDULE']._serialized_end=736
 # @@protoc_insertion_point(module_scope)

@@ -3,21 +3,84 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ScheduleOverlap:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScheduleOverlapEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScheduleOverlap.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCHEDULE_OVERLAP_UNSPECIFIED: _ScheduleOverlap.ValueType  # 0
+    """Not specified: as SKIP."""
+    SCHEDULE_OVERLAP_SKIP: _ScheduleOverlap.ValueType  # 1
+    """No run begins at that time."""
+    SCHEDULE_OVERLAP_ALLOW: _ScheduleOverlap.ValueType  # 2
+    """Another run begins beside it."""
+
+class ScheduleOverlap(_ScheduleOverlap, metaclass=_ScheduleOverlapEnumTypeWrapper):
+    """What becomes of a time while a run that the schedule has begun still works."""
+
+SCHEDULE_OVERLAP_UNSPECIFIED: ScheduleOverlap.ValueType  # 0
+"""Not specified: as SKIP."""
+SCHEDULE_OVERLAP_SKIP: ScheduleOverlap.ValueType  # 1
+"""No run begins at that time."""
+SCHEDULE_OVERLAP_ALLOW: ScheduleOverlap.ValueType  # 2
+"""Another run begins beside it."""
+Global___ScheduleOverlap: _TypeAlias = ScheduleOverlap  # noqa: Y015
+
+@_typing.final
+class ScheduledRun(_message.Message):
+    """What became of one time of a schedule that begins new runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    """Alias of the run that began, as it is now. Empty: none began, or it was removed."""
+    reason: _builtins.str
+    """Why none began: `OVERLAP`, or the name of a reason of errors, such as `QUOTA_EXCEEDED`. Empty: one did."""
+    message: _builtins.str
+    """The same as a sentence, at most 500 characters."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """The time for which it was set, which may be earlier than the moment at which a store came to it."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        run: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "run", b"run", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScheduledRun: _TypeAlias = ScheduledRun  # noqa: Y015
 
 @_typing.final
 class Schedule(_message.Message):
@@ -37,10 +100,15 @@ class Schedule(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    NEW_RUN_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
+    LATEST_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Id, unique in the run, `[A-Za-z0-9_-]{1,64}`."""
     cron: _builtins.str
-    """When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every` says."""
+    """When: a cron expression of five fields, in `time_zone`, such as `0 3 * * 1-5`. Empty: `every` says."""
     prompt: _builtins.str
     """What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that no turn
     has read are one event, with their number (`count`). If the run is at rest, a loop with this prompt begins, with
@@ -56,9 +124,25 @@ class Schedule(_message.Message):
     store.
     """
     paused: _builtins.bool
-    """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go
-    on. Set by the store.
+    """True: nothing happens, because somebody has paused it or 5 loops have failed in a row, of which an event
+    `system_notice` tells. ResumeSchedule and SetSchedule let it go on. Set by the store.
     """
+    time_zone: _builtins.str
+    """Zone of the times of `cron`: a name of the IANA time zone database, such as `Europe/Berlin`. Empty: UTC. A time that a
+    change of clocks leaves out happens right after it, and one that comes twice happens the first time; what recurs each
+    hour or minute goes on as time does. Only with `cron`.
+    """
+    new_run: _builtins.bool
+    """True: each time begins a run of its own in the project, with the prompt, on behalf of whoever set the schedule, with the
+    rights of that moment. Its alias is `{schedule_id}-{time}`, with the time in UTC as `20261130T030000Z` and, if that is
+    taken, a number behind it. It has the settings of this schedule's run but `yolo`, a copy of that run's approval rules,
+    and begins without its messages. An event `cron_fire` here names it. Needs a prompt, and the right to have tasks run.
+    A time at which none may begin, such as for a quota, is told by an event `system_notice` and not tried again.
+    """
+    overlap: Global___ScheduleOverlap.ValueType
+    """What becomes of a time while the run before still works. Only with `new_run`."""
+    by: _builtins.str
+    """Name of whoever set it, on whose behalf its loops work. Empty: not known. Set by the store."""
     @_builtins.property
     def every(self) -> _duration_pb2.Duration:
         """When: from one time to the next, whole seconds, 1 to 31536000. Absent: `cron` says."""
@@ -79,6 +163,10 @@ class Schedule(_message.Message):
         prompt.
         """
 
+    @_builtins.property
+    def latest(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduledRun]:
+        """What became of its latest times, the latest first, at most 10; only with `new_run`. Set by the store."""
+
     def __init__(
         self,
         *,
@@ -92,10 +180,15 @@ class Schedule(_message.Message):
         settings: _settings_pb2.LoopSettings | None = ...,
         failures: _builtins.int = ...,
         paused: _builtins.bool = ...,
+        time_zone: _builtins.str = ...,
+        new_run: _builtins.bool = ...,
+        overlap: Global___ScheduleOverlap.ValueType = ...,
+        latest: _abc.Iterable[Global___ScheduledRun] | None = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "every", b"every", "last_time", b"last_time", "next_time", b"next_time", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "cron", b"cron", "every", b"every", "failures", b"failures", "fired", b"fired", "last_time", b"last_time", "next_time", b"next_time", "paused", b"paused", "prompt", b"prompt", "schedule_id", b"schedule_id", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "by", b"by", "cron", b"cron", "every", b"every", "failures", b"failures", "fired", b"fired", "last_time", b"last_time", "latest", b"latest", "new_run", b"new_run", "next_time", b"next_time", "overlap", b"overlap", "paused", b"paused", "prompt", b"prompt", "schedule_id", b"schedule_id", "settings", b"settings", "time_zone", b"time_zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__settings: _TypeAlias = _typing.Literal["settings"]  # noqa: Y015
     _WhichOneofArgType__settings: _TypeAlias = _typing.Literal["_settings", b"_settings"]  # noqa: Y015

@@ -32,8 +32,9 @@ export declare type SetScheduleRequest = Message<"turnwright.schedules.v1.SetSch
   run: string;
 
   /**
-   * The schedule; its times and `fired` are ignored. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, for an expression
-   * that cannot be read or has no next time, and with reason LIMIT_EXCEEDED for the 101st of a run.
+   * The schedule; what the store sets is ignored. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, for an expression
+   * that cannot be read or has no next time and for a time zone that is not known, and with reason LIMIT_EXCEEDED for the
+   * 101st of a run. In the place of another one it keeps that one's `latest`.
    *
    * @generated from field: turnwright.types.v1.Schedule schedule = 3;
    */
@@ -129,6 +130,128 @@ export declare type DeleteScheduleResponse = Message<"turnwright.schedules.v1.De
 export declare const DeleteScheduleResponseSchema: GenMessage<DeleteScheduleResponse>;
 
 /**
+ * Pauses a schedule; does nothing if it is paused.
+ *
+ * @generated from message turnwright.schedules.v1.PauseScheduleRequest
+ */
+export declare type PauseScheduleRequest = Message<"turnwright.schedules.v1.PauseScheduleRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * Id of the schedule. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is none.
+   *
+   * @generated from field: string schedule_id = 3;
+   */
+  scheduleId: string;
+
+  /**
+   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
+   *
+   * @generated from field: string request_id = 15;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message turnwright.schedules.v1.PauseScheduleRequest.
+ * Use `create(PauseScheduleRequestSchema)` to create a new message.
+ */
+export declare const PauseScheduleRequestSchema: GenMessage<PauseScheduleRequest>;
+
+/**
+ * The schedule is paused. Loops and runs that it has begun continue.
+ *
+ * @generated from message turnwright.schedules.v1.PauseScheduleResponse
+ */
+export declare type PauseScheduleResponse = Message<"turnwright.schedules.v1.PauseScheduleResponse"> & {
+  /**
+   * The schedule as it is now.
+   *
+   * @generated from field: turnwright.types.v1.Schedule schedule = 1;
+   */
+  schedule?: Schedule | undefined;
+};
+
+/**
+ * Describes the message turnwright.schedules.v1.PauseScheduleResponse.
+ * Use `create(PauseScheduleResponseSchema)` to create a new message.
+ */
+export declare const PauseScheduleResponseSchema: GenMessage<PauseScheduleResponse>;
+
+/**
+ * Lets a schedule go on; does nothing if it is not paused. Its failures count from 0 again.
+ *
+ * @generated from message turnwright.schedules.v1.ResumeScheduleRequest
+ */
+export declare type ResumeScheduleRequest = Message<"turnwright.schedules.v1.ResumeScheduleRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * Id of the schedule. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is none.
+   *
+   * @generated from field: string schedule_id = 3;
+   */
+  scheduleId: string;
+
+  /**
+   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
+   *
+   * @generated from field: string request_id = 15;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message turnwright.schedules.v1.ResumeScheduleRequest.
+ * Use `create(ResumeScheduleRequestSchema)` to create a new message.
+ */
+export declare const ResumeScheduleRequestSchema: GenMessage<ResumeScheduleRequest>;
+
+/**
+ * The schedule goes on.
+ *
+ * @generated from message turnwright.schedules.v1.ResumeScheduleResponse
+ */
+export declare type ResumeScheduleResponse = Message<"turnwright.schedules.v1.ResumeScheduleResponse"> & {
+  /**
+   * The schedule as it is now.
+   *
+   * @generated from field: turnwright.types.v1.Schedule schedule = 1;
+   */
+  schedule?: Schedule | undefined;
+};
+
+/**
+ * Describes the message turnwright.schedules.v1.ResumeScheduleResponse.
+ * Use `create(ResumeScheduleResponseSchema)` to create a new message.
+ */
+export declare const ResumeScheduleResponseSchema: GenMessage<ResumeScheduleResponse>;
+
+/**
  * Lists the schedules of a run.
  *
  * @generated from message turnwright.schedules.v1.ListSchedulesRequest
@@ -200,6 +323,26 @@ export declare const ScheduleService: GenService<{
     methodKind: "unary";
     input: typeof DeleteScheduleRequestSchema;
     output: typeof DeleteScheduleResponseSchema;
+  },
+  /**
+   * Pauses a schedule: its times pass without anything, until ResumeSchedule. Needs the tier `client`.
+   *
+   * @generated from rpc turnwright.schedules.v1.ScheduleService.PauseSchedule
+   */
+  pauseSchedule: {
+    methodKind: "unary";
+    input: typeof PauseScheduleRequestSchema;
+    output: typeof PauseScheduleResponseSchema;
+  },
+  /**
+   * Lets a paused schedule go on from its next time, on behalf of whoever set it. Needs the tier `client`.
+   *
+   * @generated from rpc turnwright.schedules.v1.ScheduleService.ResumeSchedule
+   */
+  resumeSchedule: {
+    methodKind: "unary";
+    input: typeof ResumeScheduleRequestSchema;
+    output: typeof ResumeScheduleResponseSchema;
   },
   /**
    * Lists the schedules of a run.

@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/schedule.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { LoopSettings } from "./settings_pb.js";
@@ -11,6 +11,47 @@ import type { LoopSettings } from "./settings_pb.js";
  * Describes the file turnwright/types/v1/schedule.proto.
  */
 export declare const file_turnwright_types_v1_schedule: GenFile;
+
+/**
+ * What became of one time of a schedule that begins new runs.
+ *
+ * @generated from message turnwright.types.v1.ScheduledRun
+ */
+export declare type ScheduledRun = Message<"turnwright.types.v1.ScheduledRun"> & {
+  /**
+   * The time for which it was set, which may be earlier than the moment at which a store came to it.
+   *
+   * @generated from field: google.protobuf.Timestamp time = 1;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * Alias of the run that began, as it is now. Empty: none began, or it was removed.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * Why none began: `OVERLAP`, or the name of a reason of errors, such as `QUOTA_EXCEEDED`. Empty: one did.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * The same as a sentence, at most 500 characters.
+   *
+   * @generated from field: string message = 4;
+   */
+  message: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.ScheduledRun.
+ * Use `create(ScheduledRunSchema)` to create a new message.
+ */
+export declare const ScheduledRunSchema: GenMessage<ScheduledRun>;
 
 /**
  * A recurring prompt or tick of a run. It is stored, and outlives every process; forks do not have it. What was missed
@@ -27,7 +68,7 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
   scheduleId: string;
 
   /**
-   * When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every` says.
+   * When: a cron expression of five fields, in `time_zone`, such as `0 3 * * 1-5`. Empty: `every` says.
    *
    * @generated from field: string cron = 2;
    */
@@ -92,12 +133,53 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
   failures: number;
 
   /**
-   * True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go
-   * on. Set by the store.
+   * True: nothing happens, because somebody has paused it or 5 loops have failed in a row, of which an event
+   * `system_notice` tells. ResumeSchedule and SetSchedule let it go on. Set by the store.
    *
    * @generated from field: bool paused = 10;
    */
   paused: boolean;
+
+  /**
+   * Zone of the times of `cron`: a name of the IANA time zone database, such as `Europe/Berlin`. Empty: UTC. A time that a
+   * change of clocks leaves out happens right after it, and one that comes twice happens the first time; what recurs each
+   * hour or minute goes on as time does. Only with `cron`.
+   *
+   * @generated from field: string time_zone = 11;
+   */
+  timeZone: string;
+
+  /**
+   * True: each time begins a run of its own in the project, with the prompt, on behalf of whoever set the schedule, with the
+   * rights of that moment. Its alias is `{schedule_id}-{time}`, with the time in UTC as `20261130T030000Z` and, if that is
+   * taken, a number behind it. It has the settings of this schedule's run but `yolo`, a copy of that run's approval rules,
+   * and begins without its messages. An event `cron_fire` here names it. Needs a prompt, and the right to have tasks run.
+   * A time at which none may begin, such as for a quota, is told by an event `system_notice` and not tried again.
+   *
+   * @generated from field: bool new_run = 12;
+   */
+  newRun: boolean;
+
+  /**
+   * What becomes of a time while the run before still works. Only with `new_run`.
+   *
+   * @generated from field: turnwright.types.v1.ScheduleOverlap overlap = 13;
+   */
+  overlap: ScheduleOverlap;
+
+  /**
+   * What became of its latest times, the latest first, at most 10; only with `new_run`. Set by the store.
+   *
+   * @generated from field: repeated turnwright.types.v1.ScheduledRun latest = 14;
+   */
+  latest: ScheduledRun[];
+
+  /**
+   * Name of whoever set it, on whose behalf its loops work. Empty: not known. Set by the store.
+   *
+   * @generated from field: string by = 15;
+   */
+  by: string;
 };
 
 /**
@@ -105,4 +187,37 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
  * Use `create(ScheduleSchema)` to create a new message.
  */
 export declare const ScheduleSchema: GenMessage<Schedule>;
+
+/**
+ * What becomes of a time while a run that the schedule has begun still works.
+ *
+ * @generated from enum turnwright.types.v1.ScheduleOverlap
+ */
+export enum ScheduleOverlap {
+  /**
+   * Not specified: as SKIP.
+   *
+   * @generated from enum value: SCHEDULE_OVERLAP_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * No run begins at that time.
+   *
+   * @generated from enum value: SCHEDULE_OVERLAP_SKIP = 1;
+   */
+  SKIP = 1,
+
+  /**
+   * Another run begins beside it.
+   *
+   * @generated from enum value: SCHEDULE_OVERLAP_ALLOW = 2;
+   */
+  ALLOW = 2,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.ScheduleOverlap.
+ */
+export declare const ScheduleOverlapSchema: GenEnum<ScheduleOverlap>;
 

@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/schedule.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_turnwright_types_v1_settings } from "./settings_pb.js";
 
@@ -10,12 +10,33 @@ import { file_turnwright_types_v1_settings } from "./settings_pb.js";
  * Describes the file turnwright/types/v1/schedule.proto.
  */
 export const file_turnwright_types_v1_schedule = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L3R5cGVzL3YxL3NjaGVkdWxlLnByb3RvEhN0dXJud3JpZ2h0LnR5cGVzLnYxIr0CCghTY2hlZHVsZRITCgtzY2hlZHVsZV9pZBgBIAEoCRIMCgRjcm9uGAIgASgJEigKBWV2ZXJ5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnByb21wdBgEIAEoCRItCgluZXh0X3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCWxhc3RfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFZmlyZWQYByABKA0SOAoIc2V0dGluZ3MYCCABKAsyIS50dXJud3JpZ2h0LnR5cGVzLnYxLkxvb3BTZXR0aW5nc0gAiAEBEhAKCGZhaWx1cmVzGAkgASgNEg4KBnBhdXNlZBgKIAEoCEILCglfc2V0dGluZ3NCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwright_types_v1_settings]);
+  fileDesc("CiJ0dXJud3JpZ2h0L3R5cGVzL3YxL3NjaGVkdWxlLnByb3RvEhN0dXJud3JpZ2h0LnR5cGVzLnYxImYKDFNjaGVkdWxlZFJ1bhIoCgR0aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBILCgNydW4YAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAki1wMKCFNjaGVkdWxlEhMKC3NjaGVkdWxlX2lkGAEgASgJEgwKBGNyb24YAiABKAkSKAoFZXZlcnkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGcHJvbXB0GAQgASgJEi0KCW5leHRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJbGFzdF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVmaXJlZBgHIAEoDRI4CghzZXR0aW5ncxgIIAEoCzIhLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcFNldHRpbmdzSACIAQESEAoIZmFpbHVyZXMYCSABKA0SDgoGcGF1c2VkGAogASgIEhEKCXRpbWVfem9uZRgLIAEoCRIPCgduZXdfcnVuGAwgASgIEjUKB292ZXJsYXAYDSABKA4yJC50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVkdWxlT3ZlcmxhcBIxCgZsYXRlc3QYDiADKAsyIS50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVkdWxlZFJ1bhIKCgJieRgPIAEoCUILCglfc2V0dGluZ3MqagoPU2NoZWR1bGVPdmVybGFwEiAKHFNDSEVEVUxFX09WRVJMQVBfVU5TUEVDSUZJRUQQABIZChVTQ0hFRFVMRV9PVkVSTEFQX1NLSVAQARIaChZTQ0hFRFVMRV9PVkVSTEFQX0FMTE9XEAJCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwright_types_v1_settings]);
+
+/**
+ * Describes the message turnwright.types.v1.ScheduledRun.
+ * Use `create(ScheduledRunSchema)` to create a new message.
+ */
+export const ScheduledRunSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_schedule, 0);
 
 /**
  * Describes the message turnwright.types.v1.Schedule.
  * Use `create(ScheduleSchema)` to create a new message.
  */
 export const ScheduleSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_schedule, 0);
+  messageDesc(file_turnwright_types_v1_schedule, 1);
+
+/**
+ * Describes the enum turnwright.types.v1.ScheduleOverlap.
+ */
+export const ScheduleOverlapSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_schedule, 0);
+
+/**
+ * What becomes of a time while a run that the schedule has begun still works.
+ *
+ * @generated from enum turnwright.types.v1.ScheduleOverlap
+ */
+export const ScheduleOverlap = /*@__PURE__*/
+  tsEnum(ScheduleOverlapSchema);
 
