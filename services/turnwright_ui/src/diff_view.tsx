@@ -57,10 +57,11 @@ export function hunksOf(patch: string): StructuredPatchHunk[] {
   }
 }
 
-export function Diff({ patch }: { patch: string }) {
+export function Diff({ patch }: { patch: string | StructuredPatchHunk[] }) {
   const [lines, setLines] = useState(LINES);
-  const hunks = useMemo(() => hunksOf(patch), [patch]);
-  if (hunks.length === 0) return patch.trim() ? <pre class="text" dir="ltr"><bdi>{visible(cut(patch, 20_000))}</bdi></pre> : <p class="dim">No difference.</p>;
+  const hunks = useMemo(() => (typeof patch === "string" ? hunksOf(patch) : patch), [patch]);
+  const text = typeof patch === "string" ? patch.trim() : "";
+  if (hunks.length === 0) return text ? <pre class="text" dir="ltr"><bdi>{visible(cut(text, 20_000))}</bdi></pre> : <p class="dim">No difference.</p>;
   let left = lines;
   const shown = hunks.filter((hunk) => (left -= hunk.lines.length) > -hunk.lines.length);
   const total = hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0);

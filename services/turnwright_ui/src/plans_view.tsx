@@ -1,5 +1,5 @@
 /** The plans of a run, and what each version changed. */
-import { createTwoFilesPatch } from "diff";
+import { structuredPatch } from "diff";
 import { useEffect, useState } from "preact/hooks";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { type Plan, PlanStatus } from "@turnwright/client/protos/turnwright/types/v1/plan_pb.js";
@@ -64,7 +64,7 @@ function Versions({ model, latest }: { model: RunModel; latest: Plan }) {
         ))}</ul>
         : <Long text={plan.body} />)}
       {plan?.deltas.map(({ sequence, text }) => <div key={sequence}><h3>Added {sequence}</h3><Long text={text} /></div>)}
-      {plan && found.before && <><h3>Changes since version {number - 1}</h3><Diff patch={createTwoFilesPatch("before", "after", asText(found.before), asText(plan))} /></>}
+      {plan && found.before && <><h3>Changes since version {number - 1}</h3><Diff patch={structuredPatch("", "", asText(found.before), asText(plan)).hunks} /></>}
     </>
   );
 }
