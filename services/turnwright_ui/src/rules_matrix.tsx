@@ -56,8 +56,8 @@ export function RulesMatrix({ door, project, run, recorded }: { door: Door; proj
       ? { what: { case: "entry", value: path } }
       : { tool, what: { case: LINES.has(tool) ? "line" : "place", value } }));
     try {
-      const held = await door.call(door.rules.testRules, { project, run, effects });
-      const other = proposed.trim() ? await door.call(door.rules.testRules, { project, run, effects, rulesText: proposed }) : undefined;
+      const held = await door.rules.testRules({ project, run, effects });
+      const other = proposed.trim() ? await door.rules.testRules({ project, run, effects, rulesText: proposed }) : undefined;
       setRows(of.map(([name, target], at) => ({ tool: name, what: target, held: held.decisions[at]!, proposed: other?.decisions[at] })));
       setProblem("");
     } catch (error) {
