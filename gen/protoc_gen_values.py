@@ -16,11 +16,11 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 VALUES = {
     "types": """
-        Cursor Usage Budget Spend ResponseFormat ToolDescription LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin RunPlace Run
+        Cursor Usage Budget Spend ResponseFormat ToolDescription LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin RunPlace AgentOrigin Agent Run
         TurnRequest LoopTally RunPath TurnResult Turn Capabilities ReportedWindow Price Model
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
         Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule ScheduledRun Grant Token
-        FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect ClientCall
+        FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect AgentsEffect ClientCall
         Rule RuleSet DecidingRule
     """.split(),
     "replies": """
@@ -30,6 +30,7 @@ VALUES = {
         SetEntry AppendEntry RemoveEntry CopyEntry MoveEntry EntryWrite LoopEnd NextTurn EndTurnRequest EndTurnResponse
         WriteEntriesRequest WriteEntriesResponse WatchChangesRequest WatchChangesResponse
         ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse TitleCall
+        AgentLimits StartAgentRequest StartAgentResponse WaitAgentsRequest WaitAgentsResponse
     """.split(),
     "assembler": """
         AssembleRequest UnfitPiece PacketReport AssembleResponse CheckBudgetResponse

@@ -350,7 +350,7 @@ class _Chat:
             self._say(advice)
         if self._sending:
             await self._sending
-        if followed.undecided:
+        if followed.undecided or followed.of_agents:
             self._say(_STILL_WAITS, "yellow")
         elif follower.latest.sequence > followed.loop.sequence:
             # It was given when the last one had just ended.

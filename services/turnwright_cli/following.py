@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, proposal_pb2, run_pb2
 from turnwright.types.v1.command_record_pb2 import DECISION_KIND_ACCEPTED, DECISION_KIND_EXPIRED, DECISION_KIND_REJECTED
 from turnwright.types.v1.session_command_pb2 import DECISION_SCOPE_RUN, ApproveTools
 
@@ -37,11 +38,15 @@ _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
 
 class FollowResult(Struct, frozen=True):
-    """The result of following: the run, the loop with its last status, and the undecided proposals."""
+    """The result of following: the run, the loop with its last status, and the undecided proposals.
+
+    `of_agents` are those of agents, each with its run.
+    """
 
     run: run_pb2.Run
     loop: loop_pb2.Loop
     undecided: tuple[proposal_pb2.Proposal, ...] = ()
+    of_agents: tuple[tuple[str, proposal_pb2.Proposal], ...] = ()
 
 
 class ShownRun(Struct):
@@ -84,6 +89,8 @@ class Follower:
         self._asked = ""
         self._came_for = ""
         self._decided: set[str] = set()
+        self._of_agents: dict[str, tuple[str, proposal_pb2.Proposal]] = {}
+        """Proposals of agents, with their runs, that this run has told of."""
         self._aborted = False
         self._given: list[int] = []
         self._at_work = 0
@@ -156,6 +163,7 @@ class Follower:
         self._view.apply(event)
         await self._complete(event)
         self._screen.show(event)
+        await self._add_proposals_of_agents(event)
         if (loop := loop_in(event)) is not None and (followed := await self._ended(loop)):
             return followed
         return await self._on_proposals(event)
@@ -217,25 +225,39 @@ class Follower:
         if self._is_behind(event):
             return None
         waiting = sorted(self._view.proposals.values(), key=lambda found: found.path != self._came_for)
-        proposal = next((found for found in waiting if found.path not in self._decided), None)
+        own = next((found for found in waiting if found.path not in self._decided), None)
+        run, proposal = (self._queued.run, own) if own else next(iter(self._of_agents.values()), ("", None))
         if proposal is None or self._deciding is not None or self._aborted:
             return None
         if self._person is None:
             # The run itself reports that it waits a moment after the proposal.
             followed = await self._leave()
             return followed if followed.run.status == runs.PROPOSED else None
+        if own is None:
+            self._screen.note(f"The agent of the run {safe_line(run)} asks:")
         self._screen.propose(proposal)
-        self._asked = proposal.path
-        self._deciding = asyncio.ensure_future(self._decide(self._person, proposal))
+        # Of a decision on what an agent proposes this run tells nothing.
+        self._asked = proposal.path if own else ""
+        self._deciding = asyncio.ensure_future(self._decide(self._person, run, proposal))
         return None
 
-    async def _decide(self, person: Prompter, proposal: proposal_pb2.Proposal) -> bool:
-        decision = await self._taken(person, proposal)
+    async def _add_proposals_of_agents(self, event: Event) -> None:
+        """Fetch the proposals of agents that an event tells of, if they still wait."""
+        for entry in entries_in(event):
+            place = agent_proposal(entry)
+            if place is None:
+                continue
+            with contextlib.suppress(TurnwrightError):
+                found = await self._client.get_proposal(self._queued.project, *place)
+                self._of_agents[" ".join(place)] = place[0], found.proposal
+
+    async def _decide(self, person: Prompter, run: str, proposal: proposal_pb2.Proposal) -> bool:
+        decision = await self._taken(person, run, proposal)
         # From here on the event about the decision is our own.
         self._asked = ""
         if decision is None:
             return False
-        project, run = self._queued.project, self._queued.run
+        project = self._queued.project
         try:
             if decision.always:
                 approved = ApproveTools(calls=[proposal.path], scope=DECISION_SCOPE_RUN)
@@ -254,12 +276,13 @@ class Follower:
             if error.reason is not Reason.NOT_PROPOSED:
                 raise
             self._screen.note(_decided_already(error.metadata.get("decision", ""), error.metadata.get("principal", "")))
-        self._decided.add(proposal.path)
+        if self._of_agents.pop(f"{run} {proposal.path}", None) is None:
+            self._decided.add(proposal.path)
         return True
 
-    async def _taken(self, person: Prompter, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
+    async def _taken(self, person: Prompter, run: str, proposal: proposal_pb2.Proposal) -> PromptDecision | None:
         """The decision, with contents from an editor if requested. If the editor fails, nothing is decided."""
-        project, run = self._queued.project, self._queued.run
+        project = self._queued.project
         while True:
             decision = await person.decide(proposal)
             if decision is not None and decision.shows:
@@ -292,7 +315,8 @@ class Follower:
     async def _leave(self) -> FollowResult:
         """The state to leave with: the waiting loop and its proposals."""
         answer = await self._client.get_run(self._queued.project, self._queued.run)
-        return FollowResult(answer.run, answer.run.loop, tuple(self._view.proposals.values()))
+        undecided, of_agents = tuple(self._view.proposals.values()), tuple(self._of_agents.values())
+        return FollowResult(answer.run, answer.run.loop, undecided, of_agents)
 
     async def _abort(self) -> FollowResult | None:
         """Take the loop out of the queue; ask the executor to abort one that has begun: its end comes as an event."""
@@ -306,6 +330,15 @@ class Follower:
                 return FollowResult(state, await self._client.get_loop(project, run, sequence))
         await self._client.abort(project, run)
         return None
+
+
+def agent_proposal(entry: entry_pb2.Entry) -> tuple[str, str] | None:
+    """The run and the path of what an agent proposes, if an entry tells of that."""
+    if entry.scheme != "event":
+        return None
+    payload = json.loads(entry.attributes_json or "{}").get("event", {}).get("payload", {})
+    is_proposal = payload.get("change") == "proposal" and "agent" in payload
+    return (str(payload["run"]), str(payload["path"])) if is_proposal else None
 
 
 _PAST: Final = {DECISION_KIND_ACCEPTED: "accepted", DECISION_KIND_REJECTED: "rejected"}

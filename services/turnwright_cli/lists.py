@@ -34,7 +34,7 @@ from turnwright_cli.records import record_line
 from turnwright_cli.run_list import TITLE_CHARS, found_run, open_run
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, turn_words, turns_words, usage_words
-from turnwright_client import Client, pending_proposals
+from turnwright_client import Client
 from turnwright_core import runs
 from turnwright_core.errors import MissingError
 from turnwright_core.limits import PAGE_SIZE_MAX
@@ -68,12 +68,13 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
         records = [entry async for entry in shows] if shows else []
         plans = [] if as_json else [plan async for plan in client.list_plans(name, run)]
         waits = found.run.status == runs.PROPOSED
-        paths = [one.path for one in await pending_proposals(client, name, run)] if waits else ()
-        pending = [(await client.get_proposal(name, run, path)).proposal for path in paths]
+        pending = await _pending(client, name, run) if waits else ()
     if as_json:
         return show_lines([found])
     out = console()
-    put(out, Text(f"{safe_line(found.run.run)}: {run_words(found.run)}, {turns_words(found.run.turn)}"))
+    above = found.run.parent
+    origin = f", the agent {safe_line(above.name)} of {safe_line(above.run)}" if above.run else ""
+    put(out, Text(f"{safe_line(found.run.run)}: {run_words(found.run)}, {turns_words(found.run.turn)}{origin}"))
     if found.run.status == runs.RUNNING and not found.run.held:
         put(out, Text(_INTERRUPTED, style="yellow"))
     put(out, Text(f"spent {spend_words(found.spent)}; budget {budget_words(found.run.settings.budget)}"))
@@ -85,14 +86,20 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
         put(out, Text(plan_title(plan)))
     if turns:
         show_turns(out, found, records)
-    _show_pending(run, pending, whole=full)
+    _show_pending(pending, whole=full)
     return 0
 
 
-def _show_pending(alias: str, pending: Sequence[proposal_pb2.Proposal], *, whole: bool) -> None:
+async def _pending(client: Client, project: str, run: str) -> list[tuple[str, proposal_pb2.Proposal]]:
+    """What waits for a decision in a run and its agents, each with its run."""
+    waiting = [(one.run, one.proposal.path) async for one in client.list_proposals(project, run)]
+    return [(alias, (await client.get_proposal(project, alias, path)).proposal) for alias, path in waiting]
+
+
+def _show_pending(pending: Sequence[tuple[str, proposal_pb2.Proposal]], *, whole: bool) -> None:
     out = console()
     whole = whole or not out.is_terminal
-    for proposal in pending:
+    for alias, proposal in pending:
         for part in effect_lines(proposal, styled=out.is_terminal, whole=whole):
             put(out, part)
         if not whole and is_cut(proposal):

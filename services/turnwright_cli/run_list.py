@@ -85,7 +85,7 @@ async def names_of_models(client: Client) -> list[tuple[str, str]]:
 
 
 RUNS: Final[Sequence[Column[run_pb2.Run]]] = (
-    Column("run", lambda run: run.run, whole=True),
+    Column("run", lambda run: "  " * run.parent.depth + run.run, whole=True),
     Column("status", run_words),
     Column("turns", lambda run: str(run.turn)),
     Column("model", lambda run: run.loop.settings.model or run.settings.model),
@@ -100,7 +100,21 @@ async def list_runs(call: Invocation, *, watch: bool = False) -> int:
         return await watch_runs(call)
     async with open_project(call, reads=True) as (client, name):
         found = [run async for run in client.list_runs(name)] if name else []
-    return show_list(call, found, RUNS, empty=NO_RUNS)
+    return show_list(call, as_tree(found), RUNS, empty=NO_RUNS)
+
+
+def as_tree(found: Sequence[run_pb2.Run]) -> list[run_pb2.Run]:
+    """The runs, with the agents of each behind it."""
+    aliases = {run.run for run in found}
+    below: dict[str, list[run_pb2.Run]] = {}
+    for run in found:
+        below.setdefault(run.parent.run if run.parent.run in aliases else "", []).append(run)
+    tree: list[run_pb2.Run] = []
+    left = below.pop("", [])
+    while left:
+        tree.append(left.pop(0))
+        left = below.pop(tree[-1].run, []) + left
+    return tree
 
 
 async def watch_runs(call: Invocation) -> int:

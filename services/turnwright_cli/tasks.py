@@ -326,10 +326,11 @@ def has_terminal() -> bool:
 
 def _exit(followed: FollowResult) -> int:
     """The exit code of a followed loop; prints how to continue if a proposal waits."""
-    if followed.undecided:
+    own = [(followed.run.run, proposal) for proposal in followed.undecided]
+    if undecided := [*own, *followed.of_agents]:
         complain("a proposal waits for a decision. Continue with")
-        for proposal in followed.undecided:
-            print(f"  {_how_to_resolve(followed.run.run, proposal)}", file=sys.stderr)
+        for run, proposal in undecided:
+            print(f"  {_how_to_resolve(run, proposal)}", file=sys.stderr)
     if advice := advice_after(followed.loop.reason):
         complain(advice)
     return EXIT_OF_LOOP.get(followed.loop.status, FAILED)

@@ -283,7 +283,7 @@ def entries_in(event: Event) -> Sequence[entry_pb2.Entry]:
 
 
 async def pending_proposals(client: Client, project: str, run: str) -> Sequence[proposal_pb2.Proposal]:
-    return [item.proposal async for item in client.list_proposals(project, run)]
+    return [item.proposal async for item in client.list_proposals(project, run) if item.run == run]
 
 
 def _task(

@@ -39,6 +39,7 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
     Scheme("sh", "data"),
     Scheme("env", "data"),
     Scheme("result", "data"),
+    Scheme("agent", "data", writable_by=_SYSTEM),
     Scheme("unknown", "unknown"),
     Scheme("prompt", "prompt", writable_by=frozenset({Tier.PLUGIN})),
     Scheme("log", "logging", writable_by=frozenset({Tier.SYSTEM, Tier.PLUGIN, Tier.MODEL})),

@@ -26,6 +26,8 @@ class Wait(Enum):
     """Somebody who answers its question."""
     CLIENT = "client"
     """The client that executes its tool."""
+    AGENTS = "agents"
+    """The ends of agents."""
     WORK = "work"
     """The executor."""
 
@@ -34,6 +36,7 @@ _WAITING: Final = (
     (Wait.APPROVAL, SessionState.PAUSED),
     (Wait.ANSWER, SessionState.WAITING_USER_INPUT),
     (Wait.CLIENT, SessionState.WAITING_IDE),
+    (Wait.AGENTS, SessionState.EXECUTING_TOOLS),
     (Wait.WORK, SessionState.EXECUTING_TOOLS),
 )
 

@@ -70,6 +70,17 @@ class ExecutorSettings(PeerSettings):
     temperature: float = setting("Sampling temperature for runs that do not set one.", TEMPERATURE_DEFAULT, ge=0, le=2)
     loop_turns_max: int = setting("Maximum number of turns in one loop.", 99, ge=1, le=10_000)
     turn_commands_max: int = setting("Maximum number of commands in one turn. The rest are dropped.", 99, ge=1, le=1000)
+    agents_depth_max: int = setting(
+        "How deep agents may start agents: with 1, agents start none themselves. 0: the tools `delegate` and "
+        "`wait_agents` are not offered.",
+        2,
+        ge=0,
+        le=8,
+    )
+    agents_at_once_max: int = setting(
+        "Maximum number of agents of one loop that work at the same time.", 8, ge=1, le=100
+    )
+    agents_per_loop_max: int = setting("Maximum number of agents that one loop starts in all.", 32, ge=1, le=1000)
     strikes_max: int = setting("A loop is given up after this many strikes in a row.", 3, ge=1, le=100)
     cycles_min: int = setting("A cycle is detected after this many repetitions.", 3, ge=2, le=100)
     cycle_period_max: int = setting("Longest cycle to look for, in turns.", 4, ge=1, le=32)

@@ -239,7 +239,11 @@ class _Wired:
             settings=settings,
             hooks=self._hooks,
             catalogue=ToolCatalogue(self._tool_servers, self._tool_servers),
+            wake=self._wake,
         )
+
+    def _wake(self, address: RunAddress) -> None:
+        self._scheduler.kick(address)
 
     def _serve(self, services: Services, places: Placements, status: Status) -> None:
         """Make what clients call."""

@@ -20,7 +20,7 @@ from turnwright_grammar.reply import Command
 
 DEFAULT_TOOLS = frozenset(
     {"think", "get", "set", "env", "sh", "rm", "cp", "mv", "ask_user", "update", "search"}
-    | {"skill", "set_plan", "update_plan", "get_plan"}
+    | {"skill", "set_plan", "update_plan", "get_plan", "delegate", "wait_agents"}
 )
 STATUS_DEFAULT = "102"
 _LEADING_NUMBER = re.compile(r"\s*(-?\d+)")
@@ -70,6 +70,8 @@ _SHAPES: Mapping[str, _Shape] = {
     "set_plan": _Shape(synonyms={"plan_id": _PLAN}, body_names=(*_BODY, "plan", "items"), trimmed=True),
     "update_plan": _Shape(synonyms={"plan_id": _PLAN}, body_names=(*_BODY, "note", "delta"), trimmed=True),
     "get_plan": _Shape(filled="plan_id", synonyms={"plan_id": _PLAN}, trimmed=True),
+    "delegate": _Shape(synonyms={"name": ("agent", "id")}, body_names=(*_BODY, "prompt", "task"), trimmed=True),
+    "wait_agents": _Shape(filled="names", synonyms={"names": ("name", "agents", "ids")}, trimmed=True),
     "think": _Shape(body_names=(*_BODY, "thought"), trimmed=True),
 }
 

@@ -19,6 +19,7 @@ from turnwright_kit import telemetry
 from turnwright_kit.home import ensure_home
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.service import Service
+from turnwright_store.app.agent_ends import agent_ends
 from turnwright_store.app.audit import audit_cleanup
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.gauges import BacklogGauges
@@ -160,6 +161,7 @@ def _chores(store: StoreService, settings: StoreSettings) -> list[Chore]:
         unclaimable_loops(store.database, _ms(settings.workspace_wait_s), _ms(settings.lease_grace_s)),
         orphaned_streams(store.database, lambda: store.rules, _ms(settings.stream_grace_s)),
         scheduling(store.database, lambda: store.rules),
+        agent_ends(store.database, lambda: store.rules),
     ]
 
 

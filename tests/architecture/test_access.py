@@ -55,7 +55,7 @@ ASKED = {
     "service": """
         AdoptFiles Assemble Cancel CheckBudget CheckModels ClaimDeliveries ClaimRun ClaimWork CountTokens Describe Dispatch EndDelivery EndTurn
         Explain FindPlaces Generate GetLease GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
-        WriteTitle
+        WriteTitle StartAgent WaitAgents SettleAgents
     """,
 }
 """The rpcs by the right that they need, and where."""

@@ -216,9 +216,9 @@ async def started(folder, database="", **settings):
         await asyncio.to_thread(stack.close)
 
 
-async def insisted(call):
+async def insisted(call, within_s=60):
     """What a call answers once the services do; it is repeated under the same id."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(within_s):
         while True:
             try:
                 return await call()

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.plans.plan import Plan
-from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, RuleSet, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, Usage, ViewChange, ViewFilter, Visibility
+from turnwright_values.types import Agent, Budget, Cursor, Entry, FileConstraint, Loop, Mode, Model, RuleSet, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, Usage, ViewChange, ViewFilter, Visibility
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
@@ -409,4 +409,90 @@ class TitleCall(Struct, frozen=True, omit_defaults=True):
     """What the vendor reported, once the call has ended. Absent: it has not, or its owner has died."""
     title: str = ""
     """The title, one line of at most 200 characters without control characters. Empty: none."""
+
+
+class AgentLimits(Struct, frozen=True):
+    """How many agents there may be. The executor's settings."""
+
+    depth_max: int = 0
+    """How deep agents may start agents: with 1, agents start none themselves. 0: nobody starts any."""
+    at_once_max: int = 0
+    """Agents of one loop that may work at the same time."""
+    per_loop_max: int = 0
+    """Agents that one loop may start in all."""
+
+
+class StartAgentRequest(Struct, frozen=True):
+    """Starts an agent."""
+
+    project: str = ""
+    """Name of the project."""
+    run: str = ""
+    """Alias of the run that starts it."""
+    epoch: int = 0
+    """The fencing token of the run's owner: the epoch that ClaimRun returned. A stale one fails with
+    FAILED_PRECONDITION, reason LEASE_LOST."""
+    path: str = ""
+    """Path of the record of the command, `log://turn_N/delegate/...`. A repeated call finds the agent of that
+    command."""
+    name: str = ""
+    """Its name, unique in the run, `[A-Za-z0-9_-]{1,40}`. Empty: `agent-N`."""
+    prompt: str = ""
+    """Its task, at most as long as that of a loop."""
+    model: str = ""
+    """Alias of its model. Empty: that of the loop that starts it."""
+    mode: Mode = Mode.UNSPECIFIED
+    """Its mode, not above that of the loop. Unspecified: that of the loop."""
+    tools: Sequence[str] = ()
+    """The tools that it may use, by name, all of them of the loop's; at most 100. Empty: those of the loop."""
+    budget: Budget = Budget()
+    """What it may spend, taken out of what the loop and its run have left. A limit of 0 that the loop or its run has
+    is half of what is left. `wall_max` is ignored: it may work as long as the loop may, and both at the same time."""
+    used: Spend = Spend()
+    """What the open turn of the run has used so far, which the store does not know yet. Absent: nothing."""
+    background: bool = False
+    """Whether the run goes on without waiting for it."""
+    limits: AgentLimits = AgentLimits()
+    """How many there may be; fails with RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED."""
+
+
+class StartAgentResponse(Struct, frozen=True):
+    """The agent."""
+
+    agent: Agent = Agent()
+    """The agent as it is now: of a repeated call it may have ended."""
+    spent: Spend = Spend()
+    """What the run has spent by the store's count, with what is reserved for its agents."""
+    loop_spent: Spend = Spend()
+    """The same of its active loop."""
+    cursor: Cursor = Cursor()
+    """The run's cursor after the call."""
+
+
+class WaitAgentsRequest(Struct, frozen=True):
+    """Asks for agents of the active loop, and says that a command waits for them."""
+
+    project: str = ""
+    """Name of the project."""
+    run: str = ""
+    """Alias of the run that started them."""
+    epoch: int = 0
+    """The fencing token of the run's owner, as in StartAgentRequest."""
+    path: str = ""
+    """Path of the record of the command that waits. Once what it waits for has ended, the store accepts the proposal
+    of that record, which has an AgentsEffect."""
+    names: Sequence[str] = ()
+    """Names of the agents; at most 100. Empty: all of the active loop that nobody has waited for. Fails with
+    NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such agent, or none at all."""
+
+
+class WaitAgentsResponse(Struct, frozen=True):
+    """The agents."""
+
+    agents: Sequence[Agent] = ()
+    """The agents, in the order in which they were started."""
+    spent: Spend = Spend()
+    """As in StartAgentResponse."""
+    loop_spent: Spend = Spend()
+    """As in StartAgentResponse."""
 

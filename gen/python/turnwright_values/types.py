@@ -613,6 +613,9 @@ class LoopSettings(Struct, frozen=True):
     """True: a program wrote the prompt, such as a schedule. The model reads it like any prompt, but it is not taken
     for input of a user: its message has the kind SYNTHETIC, Regenerate passes over it, and later tasks do not get its
     settings."""
+    tools: tuple[str, ...] = ()
+    """The tools that the loop offers, by name, of those that it would offer without this; others are ignored. At most
+    100, each of at most 128 characters. Empty: all."""
 
 
 class RunSettings(Struct, frozen=True):
@@ -683,9 +686,9 @@ class Loop(Struct, frozen=True):
     prompt: str = ""
     """The task, as the client wrote it."""
     status: int = 0
-    """100: queued. 102: running. 202: a proposal waits for a decision. Ended: 200 done, 204 done without an answer,
-    413 the context does not fit the model, 422 the task cannot be or was not done, 499 aborted or given up, 500
-    failed."""
+    """100: queued. 102: running. 202: a proposal waits for a decision, or agents are waited for. Ended: 200 done, 204
+    done without an answer, 413 the context does not fit the model, 422 the task cannot be or was not done, 499
+    aborted or given up, 500 failed."""
     reason: str = ""
     """Why the loop ended: one word (`update`, `text`, `text_after_failure`, `change_failed`, `nothing_run`,
     `rejected`, `strikes`, `cycles`, `aborted`, ...), in some cases followed by a text. Empty while it runs."""
@@ -733,6 +736,38 @@ class RunPlace(Struct, frozen=True):
     """The branch of the project's repository that has what the run has changed, from the end of its first loop on."""
 
 
+class AgentOrigin(Struct, frozen=True):
+    """Where an agent comes from."""
+
+    run: str = ""
+    """Alias of the run that started it; it may have been removed since."""
+    name: str = ""
+    """Its name there."""
+    depth: int = 0
+    """How deep it is: 1 if it was started by a run that is no agent."""
+
+
+class Agent(Struct, frozen=True):
+    """A run that another run has started, by the tool `delegate`, to do a part of its work."""
+
+    name: str = ""
+    """Its name, unique in the run that started it."""
+    run: str = ""
+    """Alias of its run, in the same project. Empty: it was removed."""
+    status: int = 0
+    """Status of its loop: 100, 102 and 202 while it works, see Loop.status. 499 if its run was removed."""
+    reason: str = ""
+    """Why its loop ended, as in Loop.reason."""
+    summary: str = ""
+    """Its answer, as in Loop.summary."""
+    spent: Spend = Spend()
+    """What it has spent, its own agents included. While it works, as of its turns that have ended."""
+    reserved: Budget = Budget()
+    """What is reserved for it. 0: without a limit."""
+    background: bool = False
+    """Whether the run that started it goes on without waiting for it."""
+
+
 class Run(Struct, frozen=True):
     """A series of loops with shared settings and state, addressed by (project, run). Other agents call it a
     session."""
@@ -744,8 +779,8 @@ class Run(Struct, frozen=True):
     settings: RunSettings = RunSettings()
     """The settings that its loops share."""
     status: int = 0
-    """100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision. 499: aborted.
-    500: failed. An ended run returns to 102 when it gets another task."""
+    """100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision, or agents are
+    waited for. 499: aborted. 500: failed. An ended run returns to 102 when it gets another task."""
     turn: int = 0
     """Number of the latest turn; 0 before the first."""
     loop: Loop | None = None
@@ -775,6 +810,8 @@ class Run(Struct, frozen=True):
     first task."""
     place: RunPlace | None = None
     """The directory of its own. Absent: it works in that of the project (`RunSettings.place`)."""
+    parent: AgentOrigin | None = None
+    """The run that started it by the tool `delegate`. Absent if it is no agent. A fork of an agent is none."""
 
 
 class TurnRequest(Struct, frozen=True):
@@ -1392,6 +1429,15 @@ class ClientToolEffect(Struct, frozen=True):
     """The result, at most 524288 bytes. Empty until there is one."""
     failed: bool = False
     """True if the tool failed."""
+
+
+class AgentsEffect(Struct, frozen=True):
+    """Waits for agents of the run. The proposal is accepted by the store once they have ended."""
+
+    names: tuple[str, ...] = ()
+    """Their names; at most 100."""
+    any: bool = False
+    """Whether it is enough that one of them has ended."""
 
 
 class ClientCall(Struct, frozen=True):

@@ -101,11 +101,11 @@ def may_have_happened(record: bytes) -> bool:
     if stage == "dispatched":
         return message.effect_class != command_record_pb2.EFFECT_CLASS_PURE
     held = getattr(message, stage) if stage in ("proposed", "accepted") else ProposedStage()
-    # A question about an interrupted effect, or a tool that a client executes.
-    return held.HasField("interrupted") or held.effect.HasField("client_tool")
+    # A question about an interrupted effect, a tool that a client executes, or agents that have been started.
+    return held.HasField("interrupted") or held.effect.WhichOneof("kind") in ("client_tool", "agents")
 
 
-_WAITS: Final = {"question": Wait.ANSWER, "client_tool": Wait.CLIENT}
+_WAITS: Final = {"question": Wait.ANSWER, "client_tool": Wait.CLIENT, "agents": Wait.AGENTS}
 """What a proposal with an effect waits for, where that is no approval."""
 
 

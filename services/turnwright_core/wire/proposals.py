@@ -78,6 +78,11 @@ def proposal_to_pb(record: Entry, *, whole: bool = False) -> proposal_pb2.Propos
     return proposal
 
 
+def is_of_agents(record: entry_pb2.Entry) -> bool:
+    """Whether a record waits for agents, so that nobody decides on it."""
+    return record.record.proposed.effect.HasField("agents")
+
+
 def proposed_contents(record: bytes) -> list[command_record_pb2.EditedContent]:
     """What a record would write, in the form in which an acceptance replaces it."""
     effect = command_record_pb2.CommandRecord.FromString(record).proposed.effect

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.store import EntryWrite
 from turnwright_values.types import (
+    AgentsEffect,
     ClientCall,
     ClientToolEffect,
     DecidingRule,
@@ -152,6 +153,23 @@ class CommandRecord(Struct, frozen=True):
     def not_dispatched(self) -> CommandRecord:
         """Its effect has not begun after all."""
         return replace(self, is_dispatched=False, permission=Permission.UNSPECIFIED)
+
+    def waiting(self, effect: Effect, body: str) -> CommandRecord:
+        """What it has started goes on without it, and it waits for that."""
+        return replace(
+            self,
+            state=State.PROPOSED,
+            body=body,
+            effect=effect,
+            permission=Permission.UNSPECIFIED,
+            is_dispatched=False,
+            decision=None,
+        )
+
+    @property
+    def waits_for_agents(self) -> bool:
+        """Whether it waits for agents: nobody decides on it."""
+        return self.state is State.PROPOSED and isinstance(self.effect, AgentsEffect)
 
     def asked(self, question: QuestionEffect) -> CommandRecord:
         """Ask somebody what became of the effect; it is kept as `interrupted` until they answer."""

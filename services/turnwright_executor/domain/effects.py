@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct, field
-from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect, QuestionEffect
+from turnwright_values.types import AgentsEffect, ClientToolEffect, CommandEffect, FileEffect, QuestionEffect
 
 from turnwright_core.json_text import JsonMapping
 
@@ -35,4 +35,4 @@ class CallEffect(Struct, frozen=True):
     data: JsonMapping = field(default_factory=dict)
 
 
-Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect | ClientToolEffect
+Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect | ClientToolEffect | AgentsEffect

@@ -9,13 +9,14 @@ from collections.abc import Container, Mapping
 from typing import Final
 
 from turnwright_core.text import free_path, slugify
+from turnwright_core.tools import OF_AGENTS
 from turnwright_grammar.reply import Command
 
 _TARGET_ATTRIBUTE: Final[dict[str, str]] = {
     "sh": "command",
     "env": "command",
     "ask_user": "question",
-    **dict.fromkeys(("set_plan", "update_plan", "get_plan", "think", "update", "undo"), ""),
+    **dict.fromkeys(("set_plan", "update_plan", "get_plan", "think", "update", "undo", *OF_AGENTS), ""),
 }
 """The attribute with a tool's target where it is not `path`; empty for tools without a target."""
 RESULT: Final = "result"

@@ -18,7 +18,7 @@ from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.typography import composed
-from turnwright_core.tools import TOOL_ORDER
+from turnwright_core.tools import OF_AGENTS, TOOL_ORDER
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
 from turnwright_executor.domain.policy import files_changed_by
@@ -160,7 +160,7 @@ def _changes(record: CommandRecord, path: str, names: Mapping[str, str]) -> bool
 def _may_change_unseen(record: CommandRecord) -> bool:
     """Whether it may have changed files that nobody lists: those of a project that is too large, or of other tools."""
     is_command = record.tool == "sh" and "changed" not in record.attributes
-    return is_command or (record.tool not in TOOL_ORDER and not record.files)
+    return is_command or record.tool in OF_AGENTS or (record.tool not in TOOL_ORDER and not record.files)
 
 
 def _is_at(path: str, changed: str) -> bool:

@@ -23,6 +23,10 @@ _EXCLUSIONS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
 )
 
 
+ALWAYS: Final = ("think", "update")
+"""What a loop that is limited to some tools has anyway: they only say something."""
+
+
 class Need(Enum):
     """A requirement of a tool: a loop without it does not offer the tool."""
 
@@ -72,4 +76,6 @@ def resolve_tools(
     }
     excluded = frozenset[str]().union(*(names for reason, names in _EXCLUSIONS if reasons[reason]))
     excluded |= {offer.name for offer in more if any(reasons[need.value] for need in offer.needs)}
-    return tuple(name for name in tool_order(more) if name not in excluded and name not in unconfigured)
+    only = frozenset({*settings.tools, *ALWAYS}) if settings.tools else None
+    offered = (name for name in tool_order(more) if name not in excluded and name not in unconfigured)
+    return tuple(name for name in offered if only is None or name in only)

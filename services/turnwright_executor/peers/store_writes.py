@@ -12,13 +12,16 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from msgspec.structs import replace
-from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import agents_pb2, ledger_pb2, store_service_pb2_grpc
 from turnwright_values.store import (
     Durability,
     EndTurnRequest,
     EndTurnResponse,
     EntryWrite,
+    StartAgentRequest,
+    StartAgentResponse,
     TitleCall,
+    WaitAgentsResponse,
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
@@ -28,6 +31,7 @@ from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import WRITES_MAX
 from turnwright_core.packet_values import TurnPacket
+from turnwright_core.wire.agents import start_agent_to_pb, started_from_pb, waited_from_pb
 from turnwright_core.wire.claims import title_call_to_pb
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_executor.domain.addresses import RunAddress
@@ -224,6 +228,22 @@ class StoreWrites:
         request = ledger_pb2.WriteTitleRequest(project=address.project, run=address.run, call=title_call_to_pb(call))
         answer = await self._call(self.stub.WriteTitle, request)
         return model_from_pb(answer.model) if answer.HasField("model") else None
+
+    async def start_agent(self, address: RunAddress, wanted: StartAgentRequest) -> StartAgentResponse:
+        request = start_agent_to_pb(replace(wanted, project=address.project, run=address.run))
+        return started_from_pb(await self._call(self.stub.StartAgent, request))
+
+    async def wait_agents(
+        self, address: RunAddress, epoch: int, record: str, names: Sequence[str]
+    ) -> WaitAgentsResponse:
+        request = agents_pb2.WaitAgentsRequest(
+            project=address.project, run=address.run, epoch=epoch, path=record, names=names
+        )
+        return waited_from_pb(await self._call(self.stub.WaitAgents, request))
+
+    async def settle_agents(self, address: RunAddress) -> Sequence[str]:
+        request = agents_pb2.SettleAgentsRequest(project=address.project, run=address.run)
+        return (await self._call(self.stub.SettleAgents, request)).runs
 
 
 def _reserving(packet: TurnPacket, reserved: tuple[int, float]) -> TurnPacket:

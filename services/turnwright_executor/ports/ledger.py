@@ -15,7 +15,10 @@ from turnwright_values.store import (
     EntryWrite,
     GetLeaseResponse,
     RenewLeasesResponse,
+    StartAgentRequest,
+    StartAgentResponse,
     TitleCall,
+    WaitAgentsResponse,
     WatchChangesResponse,
     WriteEntriesResponse,
 )
@@ -132,6 +135,17 @@ class Ledger(Protocol):
 
     async def write_title(self, address: RunAddress, call: TitleCall) -> Model | None:
         """Write the call for a run's title, before it is made and once it has ended; None: it must not be made."""
+
+    async def start_agent(self, address: RunAddress, wanted: StartAgentRequest) -> StartAgentResponse:
+        """Start an agent for a command, once. Raises RULE_DENIED, INVALID_FIELD, LIMIT_EXCEEDED, MODEL_NOT_FOUND."""
+
+    async def wait_agents(
+        self, address: RunAddress, epoch: int, record: str, names: Sequence[str]
+    ) -> WaitAgentsResponse:
+        """Say that a command waits for agents; how they are. Raises ENTRY_NOT_FOUND."""
+
+    async def settle_agents(self, address: RunAddress) -> Sequence[str]:
+        """Do what is due for the agents of a run, and for it where it is one; which runs can be gone on with."""
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """Those of the entries that exist."""

@@ -343,7 +343,9 @@ class Scheduler:
                         # The loop has gone on: it is not the same failure again.
                         failures, turn = Failures(), claim.run.turn
                     outcome = await self._loop(address, worker, claim, claim.loop, hub)
-                    self._unsaved.pop(address, None)
+                    left = self._unsaved.pop(address, None)
+                    if claim.run.parent or (left and left.has_agents):
+                        await self._settle_agents(address)
                     if outcome is Action.PARK:
                         self._expect_expiry(address, since)
                         return
@@ -355,6 +357,17 @@ class Scheduler:
                 worker.slot.sleep()
                 if not await self._goes_on_after(error, address, failures):
                     return
+
+    async def _settle_agents(self, address: RunAddress) -> None:
+        """A loop with agents, or of one, has ended or waits: whoever waits for it goes on."""
+        try:
+            woken = await self._services.ledger.settle_agents(address)
+        except TurnwrightError as error:
+            # The store does it some time later.
+            _log.warning("agents_not_settled", run=address.run, reason=error.reason.name, detail=error.message)
+            return
+        for run in woken:
+            self.kick(RunAddress(address.project, run))
 
     async def _goes_on_after(self, error: TurnwrightError, address: RunAddress, failures: Failures) -> bool:
         """Whether to claim a run again whose loop was left with this error, after a pause."""

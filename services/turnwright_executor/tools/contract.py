@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effects import Effect, EffectClass
     from turnwright_executor.tools.parameters import ToolParameter
-    from turnwright_executor.tools.ports import Plans, Shell, Workspace
+    from turnwright_executor.tools.ports import Agents, Plans, Shell, Workspace
     from turnwright_grammar.reply import Command
 
 A = TypeVar("A")
@@ -52,6 +52,15 @@ class RefusedError(Exception):
 
 class OutcomeUnknownError(Exception):
     """Raised by `perform` when contact to where the effect happens was lost: it may have happened, or not."""
+
+
+class WaitingError(Exception):
+    """Raised by `perform` where the result is yet to come: the loop is parked, and `perform` called once more then."""
+
+    def __init__(self, effect: Effect, body: str) -> None:
+        super().__init__(body)
+        self.effect = effect
+        self.body = body
 
 
 async def result_of(step: Awaitable[A]) -> A | Done:
@@ -107,6 +116,8 @@ class Context(Struct, frozen=True):
     workspace: Workspace
     shell: Shell
     plans: Plans
+    agents: Agents | None = None
+    """The agents of the loop; None where none can be started."""
     record_path: str = ""
     """Path of the command's own record, `log://turn_N/{tool}/{slug}`."""
     key: str = ""

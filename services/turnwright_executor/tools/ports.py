@@ -6,10 +6,12 @@ the root, through `..`, an absolute path or a symbolic link, raises OutsideProje
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from turnwright_values.store import StartAgentRequest
+from turnwright_values.types import Agent
 
 from turnwright_core.plans.plan import Plan
 
@@ -164,6 +166,20 @@ class Plans(Protocol):
 
     def scoped(self, tool: str) -> Plans:
         """The plans of a plugin's tool: its names are prefixed, `{tool}-{plan_id}`, so it cannot reach other plans."""
+
+
+class Agents(Protocol):
+    """The agents of the loop. Async methods raise TurnwrightError."""
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """The tools of the loop, which are all that an agent can have."""
+
+    async def start(self, wanted: StartAgentRequest) -> Agent:
+        """Start the agent of the command with this record, or find it. The run and its spend are filled in."""
+
+    async def wait(self, record: str, names: Sequence[str]) -> Sequence[Agent]:
+        """Say that the command with this record waits for agents; how they are. No names: all of the loop."""
 
 
 class Page(Struct, frozen=True):

@@ -17,6 +17,7 @@ from turnwright_executor.domain.toolset import tool_order
 from turnwright_executor.tools.ask_user import AskUser
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.copying import Cp, Mv
+from turnwright_executor.tools.delegating import Delegate, WaitAgents
 from turnwright_executor.tools.get import Get
 from turnwright_executor.tools.immediate import Think
 from turnwright_executor.tools.outside import OutsideTool
@@ -47,6 +48,8 @@ def build_tools(settings: ExecutorSettings, web: Web, shelf: Workspace | None = 
         Mv(settings),
         Rm(settings),
         Sh(settings),
+        Delegate(),
+        WaitAgents(),
         Update(),
         AskUser(),
     )

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.types import (
+    AgentsEffect,
     ClientToolEffect,
     CommandEffect,
     FileEdit,
@@ -134,7 +135,7 @@ class Proposals(Struct):
         if isinstance(effect, ClientToolEffect):
             is_failed = record.decision is not None and record.decision.tool_failed
             return replace(effect, result=contents.get("", ""), failed=is_failed)
-        if isinstance(effect, CallEffect):
+        if isinstance(effect, CallEffect | AgentsEffect):
             return effect
         edits: list[FileEdit] = []
         left = AMENDED_PATCH_BYTES_MAX

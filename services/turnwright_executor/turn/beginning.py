@@ -236,7 +236,7 @@ async def first_turn(
     """
     model = await with_vendor_limits(services, model, run.settings.calls)
     kept = await tools_begun_with(services, address.project, model, run.settings)
-    services, tools = with_tools_of(services, loop.settings, kept)
+    services, tools = with_tools_of(services, run, loop.settings, kept)
     loop_request = turn_request(run.settings, model, tools, loop.settings, services.settings.temperature)
     loop_request = replace(loop_request, tools_version=services.snapshot.version)
     workspace, files = (None, None) if loop.settings.no_repo or place is None else place

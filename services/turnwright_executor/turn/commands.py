@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.plans import PlanWriter
 from turnwright_values.types import (
+    AgentsEffect,
     Assembly,
     ClientToolEffect,
     FileEffect,
@@ -43,11 +44,12 @@ from turnwright_executor.tools.contract import (
     Proposed,
     RefusedError,
     Tool,
+    WaitingError,
     noop,
     result_of,
 )
 from turnwright_executor.tools.files import compared
-from turnwright_executor.tools.ports import Shell, Workspace
+from turnwright_executor.tools.ports import Agents, Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Grants, Proposals, amended, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, Step, TurnState
@@ -156,6 +158,7 @@ def tool_context(
     shell: Shell,
     publisher: Publisher,
     window: int = 0,
+    agents: Agents | None = None,
 ) -> Context:
     """What the tools of a turn get. `window` is the token limit of the loop's packets; 0: unknown."""
     settings = loop.settings
@@ -167,6 +170,7 @@ def tool_context(
         workspace=workspace,
         shell=shell,
         plans=RunPlans(buffer, window),
+        agents=agents,
         ended=publisher.ended,
         epoch=buffer.epoch or 0,
         no_web=settings.no_web,
@@ -266,9 +270,14 @@ class CommandSteps:
 
     async def _park(self, record: CommandRecord) -> None:
         await self._scope.buffer.flush(full=True, run_status=PROPOSED)
-        self._scope.proposals.pending(record)
+        if not record.waits_for_agents:
+            self._scope.proposals.pending(record)
 
     async def _accept(self, record: CommandRecord) -> None:
+        if isinstance(record.effect, AgentsEffect):
+            # What it waited for has ended: nobody has accepted anything.
+            self._state.local_stages[record.path] = LocalStage.CLEARED
+            return None
         proposals, grants = self._scope.proposals, self._scope.grants
         accepted = await proposals.accept(record)
         if isinstance(accepted, Done):
@@ -299,7 +308,8 @@ class CommandSteps:
             record = record.permitted(ruling.permission or record.permission).ruled(ruling.decision.rule)
         if record.effect_class is EffectClass.OUTSIDE and not indeterminate.is_retried(record):
             scope.unstarted.add(record.key)
-        is_checked = by_grant or record.permission in (Permission.CALLER, Permission.DECISION)
+        is_decided = record.permission in (Permission.CALLER, Permission.DECISION)
+        is_checked = by_grant or (is_decided and not isinstance(record.effect, AgentsEffect))
         scope.buffer.move(record, granted_tool=record.tool if is_checked else "")
         try:
             await scope.buffer.flush(full=True)
@@ -363,6 +373,10 @@ class CommandSteps:
             scope.publisher.progress(Activity.PROCESSING, scope.context.turn, f"{record.tool} {record.target}".strip())
         try:
             done = await self._performed(record)
+        except WaitingError as waiting:
+            scope.buffer.move(record.waiting(waiting.effect, waiting.body))
+            self._state.local_stages.pop(record.path, None)
+            return None
         except asyncio.CancelledError:
             self._settle_stopped(record)
             raise
@@ -395,7 +409,7 @@ class CommandSteps:
             if not isinstance(effect, FileEffect):
                 return await performing
             return await self._to_the_end(record, performing)
-        except OutcomeUnknownError:
+        except (OutcomeUnknownError, WaitingError):
             raise
         except Exception as error:  # noqa: BLE001 - the same
             if isinstance(error, TurnwrightError) and error.reason in REFUSALS:

@@ -20,6 +20,7 @@ from turnwright_values.types import (
     LoopTally,
     Model,
     RequestKind,
+    Run,
     RunSettings,
     Turn,
     TurnRequest,
@@ -31,6 +32,7 @@ from turnwright_core.instructions import TOOLS_PATH
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.model_calls import REFUSABLE
 from turnwright_core.models import window_of
+from turnwright_core.tools import OF_AGENTS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -43,11 +45,12 @@ from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.tools.catalogue import EMPTY, Snapshot, ToolCatalogue, brought
 from turnwright_executor.tools.client_tools import client_tools
-from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.contract import Tool, noop
 from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.tools.tool_search import SEARCH_TOOLS
 from turnwright_executor.turn.accepting import Grants, Proposals
+from turnwright_executor.turn.agents import LoopAgents
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.hook_events import HookEvents
@@ -80,6 +83,8 @@ class Services(Struct, frozen=True):
     """The tools of servers as they are now."""
     snapshot: Snapshot = EMPTY
     """Those of a loop, once it has begun."""
+    wake: Callable[[RunAddress], None] = noop
+    """There is something to do for a run."""
 
 
 class LoopTools(Struct, frozen=True):
@@ -108,14 +113,16 @@ def is_native(wanted: CallStyle, model: Model) -> bool:
 
 
 def with_tools_of(
-    services: Services, settings: LoopSettings, kept: LoopTools = NO_SERVERS
+    services: Services, run: Run, settings: LoopSettings, kept: LoopTools = NO_SERVERS
 ) -> tuple[Services, tuple[str, ...]]:
     """The services with the tools that a loop has beside those of the executor, and the names of all that it offers."""
     native = kept.is_native or settings.assembly is Assembly.TRANSCRIPT
     more: dict[str, OutsideTool] = {**brought(kept.snapshot, by_names=kept.by_names, is_native=native)}
     more |= client_tools(settings.client_tools, {**services.tools, **more})
     descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in more.values()))
-    offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools)
+    depth = run.parent.depth if run.parent else 0
+    without = OF_AGENTS if depth >= services.settings.agents_depth_max else ()
+    offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools.union(without))
     targets = {one.name: one.target for one in descriptors}
     services = replace(services, targets=targets, snapshot=kept.snapshot)
     if more:
@@ -184,7 +191,7 @@ class LoopScope:
     ) -> None:
         """Start from the ledger state of the loop, and from unsaved state of this process."""
         self._own_services = services
-        services, self.tools = with_tools_of(services, loop.settings)
+        services, self.tools = with_tools_of(services, claim.run, loop.settings)
         self.services = services
         self.address = address
         self.claim = claim
@@ -221,7 +228,7 @@ class LoopScope:
             return
         else:
             kept = await tools_begun_with(services, self.address.project, self.model, claim.run.settings)
-        self.services, self.tools = with_tools_of(services, self.loop.settings, kept)
+        self.services, self.tools = with_tools_of(services, claim.run, self.loop.settings, kept)
 
     async def _kept_tools(self) -> str:
         found = await self.services.ledger.get_entries(self.address, [TOOLS_PATH])
@@ -246,8 +253,9 @@ class LoopScope:
         # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
         window = (packet.report.ceiling if packet else 0) or turn.request.context_length
         publisher = self.publisher
+        agents = LoopAgents(buffer, self.spend_meter, self.tools, services, self.unsaved, self.open.note)
         dispatch = DispatchScope(
-            context=tool_context(loop, turn.number, buffer, place.workspace, place.shell, publisher, window),
+            context=tool_context(loop, turn.number, buffer, place.workspace, place.shell, publisher, window, agents),
             grants=self.grants,
             publisher=publisher,
             buffer=buffer,

@@ -26,6 +26,7 @@ from typing import Final
 from msgspec import Struct, field
 from turnwright_values.types import State
 
+from turnwright_core.tools import DELEGATE
 from turnwright_executor.domain.command_record import CommandRecord, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import Ending
@@ -245,8 +246,11 @@ def phase_of(state: TurnState) -> Phase:
 
 
 def _of_commands(state: TurnState) -> Step | None:
-    """The step of the first command that needs one; None: all are settled."""
-    broken = False
+    """The step of the first command that needs one; None: all are settled.
+
+    While a command waits for its agent, those behind it that start agents go on: so several work at once.
+    """
+    broken, waiting = False, None
     for path, record in state.records.items():
         is_held = broken and not record.call_id
         if not record.state.is_settled:
@@ -254,10 +258,15 @@ def _of_commands(state: TurnState) -> Step | None:
             # What may have happened outside goes on: only that tells what became of it.
             if is_held and record.tool != UPDATE and LAST[cell] in (Action.CANCEL, Action.COMPARE):
                 return Step(Action.CANCEL, path)
+            if record.waits_for_agents:
+                waiting = waiting or Step(COMMAND[cell], path)
+                continue
+            if waiting and record.tool != DELEGATE:
+                return waiting
             return Step(COMMAND[cell], path)
         is_over = is_held and not record.interrupted
         if record.decision and record.rejection and path not in state.announced and not is_over:
             return Step(Action.REJECT, path)
         # A native call gets its own result, and does not stop others (C28).
         broken = broken or (record.state is not State.RESOLVED and not record.call_id)
-    return None
+    return waiting

@@ -22,7 +22,7 @@ from turnwright_core.streams import PRODUCER_LOST, channel_path
 from turnwright_core.text import cut_bytes
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.command_record import CommandRecord, Done
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.endings import ABORT, CRASH_LOOP, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.run_events import command_lost, crashes_given_up, loop_aborted
@@ -133,7 +133,10 @@ async def last_result(record: CommandRecord, unsaved: UnsavedState, cancelled: D
                 return compared
         case Action.INDETERMINATE:
             return indeterminate.given_up(record)
-    return cancelled
+    return failed(cancelled.outcome, _LEFT) if record.waits_for_agents else cancelled
+
+
+_LEFT: Final = "Its loop ended before the agents did that it waited for: they are stopped."
 
 
 def _ending_events(

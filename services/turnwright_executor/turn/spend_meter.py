@@ -120,6 +120,15 @@ class SpendMeter:
             spent = one.spent
             one.spent = replace(spent, tokens=spent.tokens - tokens, cost_usd=spent.cost_usd - cost_usd)
 
+    def used_by(self, result: TurnResult) -> Spend:
+        """What the open turn has used so far, by what is known of its call."""
+        return after_turn(Spend(), self.with_spend(result))
+
+    def known(self, spent: Spend, loop_spent: Spend) -> None:
+        """The store's count of what was spent, with what is reserved for agents."""
+        for one in {id(one): one for one in (self._run, *self._limited)}.values():
+            one.spent = spent if one.of_run else loop_spent
+
     def lose_call(self, draft: Draft) -> None:
         """The call is lost, and will be made again. Raises BudgetError."""
         self._charge_retried(draft)

@@ -27,6 +27,8 @@ class UnsavedState(Struct):
     """Results of outside effects of the open turn, by record."""
     unstarted: set[str] = field(default_factory=set)
     """Keys of marks that this process made for outside effects that it has not started."""
+    has_agents: bool = False
+    """Whether it has started agents, or waits for some."""
     ending: Ending | None = None
     """How it ends, once that is decided from outside its turns."""
 

@@ -23,7 +23,7 @@ from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
 from turnwright_core.streams import PRODUCER, record_of_channel
 from turnwright_core.wire.entries import entry_to_pb
-from turnwright_core.wire.proposals import proposal_to_pb
+from turnwright_core.wire.proposals import is_of_agents, proposal_to_pb
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
@@ -203,6 +203,9 @@ class ChangeEvents:
         if (cancelled := cancellation(entry)) and (before is None or not State(before.state).is_settled):
             self._append(WatchRunResponse(output_cancelled=cancelled))
         was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
+        if is_of_agents(message) or (before is not None and is_of_agents(before)):
+            # Nobody decides on it.
+            return
         if entry.state is State.PROPOSED and not was_pending:
             self._publish(WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_to_pb(entry))))
         elif was_pending and entry.state is not State.PROPOSED:

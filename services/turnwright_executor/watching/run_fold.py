@@ -32,7 +32,7 @@ from turnwright_core.session_queue import (
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
-from turnwright_core.wire.proposals import proposal_to_pb
+from turnwright_core.wire.proposals import is_of_agents, proposal_to_pb
 from turnwright_core.wire.run_view import Partial, RunView, pieces_of
 from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
@@ -181,7 +181,7 @@ class RunFold(Struct):
     def _keep(self, entry: Entry) -> None:
         message = entry_to_pb(entry)
         self.view.apply(WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message)))
-        if message.state == entry_pb2.STATE_PROPOSED:
+        if message.state == entry_pb2.STATE_PROPOSED and not is_of_agents(message):
             self.view.proposals[entry.path] = proposal_to_pb(entry)
         self.note(message)
 

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from turnwright.types.v1 import command_record_pb2 as pb
-from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect, QuestionEffect, WrittenFile
+from turnwright_values.types import (
+    AgentsEffect,
+    ClientToolEffect,
+    CommandEffect,
+    FileEffect,
+    QuestionEffect,
+    WrittenFile,
+)
 
 from turnwright_core.wire.codec import codec
 from turnwright_executor.domain.effects import CallEffect, Effect
@@ -25,6 +32,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]
     QuestionEffect: ("question", *codec(QuestionEffect, pb.QuestionEffect)),
     CallEffect: ("call", _call_to_pb, lambda call: CallEffect(json.loads(call.data_json))),
     ClientToolEffect: ("client_tool", *codec(ClientToolEffect, pb.ClientToolEffect)),
+    AgentsEffect: ("agents", *codec(AgentsEffect, pb.AgentsEffect)),
 }
 """By kind of effect: its field, encoder and decoder."""
 _DECODERS: Final = {name: decode for name, _, decode in _KINDS.values()}

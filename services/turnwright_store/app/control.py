@@ -45,6 +45,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import schedules as schedule_rows
+from turnwright_store.sql.agents import list_agents, rename_origin, with_agents
 from turnwright_store.sql.registry import find_model, get_model
 from turnwright_store.sql.run_names import add_name_change
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
@@ -69,6 +70,7 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
         raise fault(Reason.RUN_EXISTS, message, project=address.project, run=alias)
     run = bump_revision(tx, run)
     rows.rename(tx.connection, run, alias)
+    rename_origin(tx.connection, run.id, alias)
     add_name_change(tx, run.project_id, address.run, alias)
     return write_run(tx, get_run(tx.connection, address.project, alias)).run
 
@@ -190,6 +192,11 @@ def get_spend(connection: Connection, run: RunRow, loop: int) -> tuple[Spend, Sp
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
     turns = list(rows.ended_turns(connection, run.id))
     spent, of_loop = _sum(turns), _sum(turn for turn in turns if turn[0] == sequence)
+    if agents := list_agents(connection, run.id):
+        spent, of_loop = (
+            with_agents(spent, agents),
+            with_agents(of_loop, [one for one in agents if one.loop == sequence]),
+        )
     if call := run.title_call:
         return _with_title(spent, call), _with_title(of_loop, call) if call.loop == sequence else of_loop
     return spent, of_loop

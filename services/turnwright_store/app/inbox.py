@@ -25,6 +25,7 @@ from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.ports import ANY_SCOPE, Database, Subscription
 from turnwright_store.sql import inbox as rows
+from turnwright_store.sql.agents import runs_below
 from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.inbox import InboxRow
@@ -53,7 +54,8 @@ class WaitingProposal(Struct, frozen=True):
     @property
     def is_for_people(self) -> bool:
         """Whether a person decides; otherwise a client executes it."""
-        return not CommandRecord.FromString(self.entry.record).proposed.effect.HasField("client_tool")
+        effect = CommandRecord.FromString(self.entry.record).proposed.effect
+        return effect.WhichOneof("kind") not in ("client_tool", "agents")
 
 
 class ClosedProposal(Struct, frozen=True):
@@ -76,7 +78,7 @@ class InboxMessage(Struct, frozen=True):
 def list_proposals(
     connection: Connection, names: Sequence[str] | None, project: str, run: str, size: int, token: str
 ) -> tuple[list[WaitingProposal], str]:
-    """A page of the proposals that wait in a run, a project or all, the longest waiting first.
+    """A page of the proposals that wait in a run and its agents, a project or all, the longest waiting first.
 
     `names`: in place of all projects, those with one of these names, if there are any. Raises PROJECT_NOT_FOUND,
     RUN_NOT_FOUND.
@@ -86,9 +88,10 @@ def list_proposals(
     size = page_size(size)
     since_ms, view = decode_page_token(token, int, int) or _START
     after = int(since_ms), int(view)
-    run_id = get_run_head(connection, project, run).id if run else None
+    head = get_run_head(connection, project, run) if run else None
+    of_runs = [head.id, *runs_below(connection, head.id)] if head else None
     owner = get_project(connection, project) if project else None
-    found = rows.page_of_waiting(connection, owner, run_id, after, size + 1, names)
+    found = rows.page_of_waiting(connection, owner, of_runs, after, size + 1, names)
     shown = rows.entry_rows_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
     page, next_token = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))

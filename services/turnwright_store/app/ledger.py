@@ -25,6 +25,7 @@ from turnwright_core.runs import (
     TERMINAL_UPDATES,
     run_status_after,
 )
+from turnwright_core.session import Wait
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import quotas, webhooks
@@ -47,6 +48,7 @@ from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.registry import put_window
 from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.scopes import write_deferred_bumps
+from turnwright_store.sql.sessions import waiting_commands
 
 
 def check_fence(run: RunHead, epoch: int) -> None:
@@ -136,9 +138,15 @@ def set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
     run = bump_revision(tx, with_status(run, status))
     loop = replace(loop, status=status, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
-    if status == PROPOSED:
+    if status == PROPOSED and run.has_webhooks and _waits_for_somebody(tx, run):
         webhooks.notify(tx, run, webhooks.LOOP_WAITING, loop)
     return write_run(tx, replace(run, run=replace(run.run, loop=loop)))
+
+
+def _waits_for_somebody(tx: Transaction, run: RunRow) -> bool:
+    """Whether a person or a client has to act, and not only agents."""
+    waits = [wait for wait, _ in waiting_commands(tx.connection, run.id, run.run.turn).values()]
+    return Wait.AGENTS not in waits or any(wait not in (Wait.AGENTS, Wait.WORK) for wait in waits)
 
 
 def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnRequest) -> EndTurnResponse:

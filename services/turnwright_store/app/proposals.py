@@ -186,7 +186,8 @@ def _tool_of(record: Entry) -> str:
 def _pending(connection: Connection, run: RunRow, path: str) -> Entry:
     """The record of a proposal that waits. Raises ENTRY_NOT_FOUND, NOT_PROPOSED."""
     record = _record(connection, run, path)
-    if record.state is not State.PROPOSED:
+    is_of_agents = wait_in(record.state, CommandRecord.FromString(record.record)) is Wait.AGENTS
+    if record.state is not State.PROPOSED or is_of_agents:
         raise _not_pending_error(record)
     return record
 

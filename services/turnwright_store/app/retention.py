@@ -36,6 +36,7 @@ from turnwright_store.domain.runs_cursor import CURSOR_KEPT_MS
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Database, Transaction, Work
 from turnwright_store.sql import retention as rows
+from turnwright_store.sql.agents import reopen_agents
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions
 from turnwright_store.sql.run_names import add_name_change, drop_name_changes
@@ -73,13 +74,15 @@ def remove_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunR
     if run.loop_active or run.run.loops_queued:
         message = f"{address.run} has a loop that has not ended: abort it, and wait until it has."
         raise transition_forbidden("run", run.run.status, "removed", message)
-    _remove(tx, run)
+    mark_removed(tx, run)
 
 
-def _remove(tx: Transaction, run: RunRow) -> None:
+def mark_removed(tx: Transaction, run: RunRow) -> None:
+    """Mark a run as removed; its agents follow it."""
     # Wakes watchers, whose next read fails with RUN_NOT_FOUND.
     bump_scope(tx, run.scope)
     rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
+    reopen_agents(tx.connection, run.id)
     add_name_change(tx, run.project_id, run.alias)
 
 
@@ -93,7 +96,7 @@ def aging(database: Database, days: int) -> Chore:
         run = find_run(tx.connection, *old)
         # It may have been written since it was found.
         if run is not None and rows.is_old(tx.connection, run.id, tx.now_ms - days * _DAY_MS):
-            _remove(tx, run)
+            mark_removed(tx, run)
 
     def locks(project: str, run: str) -> set[str]:
         return {project_lock(project), run_lock(project, run)}

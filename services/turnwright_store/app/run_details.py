@@ -64,7 +64,7 @@ def get_run_details(
     run = get_run(connection, address.project, address.run)
     turns = _fitting(list_turns(connection, run.id, run.turn + 1, max(turns_max, 1)), turn_bytes)
     spent, loop_spent = get_spend(connection, run, 0)
-    waiting = page_of_waiting(connection, None, run.id, (0, 0), PAGE_SIZE_MAX)
+    waiting = page_of_waiting(connection, None, [run.id], (0, 0), PAGE_SIZE_MAX)
     proposed = entry_rows_of(connection, [one.view for one in waiting])
     history, unknowns = _timeline(connection, rules, run, history_max) if history_max else ([], [])
     return RunDetails(

@@ -47,6 +47,9 @@ TOKENS_LIMIT: Final = 2**53
 TOOL_RULES_MAX: Final = 100
 """Most tools that decisions hold for in a run."""
 
+TOOLS_MAX: Final = 100
+"""Most tools that a loop is limited to."""
+
 CLIENT_TOOLS_MAX: Final = 32
 """Most tools of a client in a loop."""
 
@@ -94,6 +97,9 @@ def check_loop_settings(settings: LoopSettings) -> None:
     _check_answer_format(settings.response_format)
     _check_shown(settings.images, settings.edits)
     _check_client_tools(settings.client_tools)
+    check_count("settings.tools", len(settings.tools), TOOLS_MAX)
+    for tool in settings.tools:
+        check_chars("settings.tools", tool, NAME_CHARS_MAX)
 
 
 def _check_answer_format(form: ResponseFormat | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_values.types import DecisionKind, Mode, PlanKind
+from turnwright_values.types import Agent, DecisionKind, Mode, PlanKind
 
 from turnwright_core.decisions import Decision
 from turnwright_core.events import RunEvent, Subkind, slug_of
@@ -75,3 +75,29 @@ def mode_switched(loop: int, before: Mode, mode: Mode) -> RunEvent:
     was, now = before.name.lower(), mode.name.lower()
     payload = {"loop": loop, "from": was, "to": now}
     return RunEvent(Subkind.MODE_SWITCH, _LOOP, payload, f"The mode is now {now}; it was {was}.", f"loop_{loop}")
+
+
+def _agent_notice(name: str, run: str, change: str, sentence: str, slug: str, **more: object) -> RunEvent:
+    payload = {"agent": name, "run": run, "change": change, **more}
+    return RunEvent(Subkind.SYSTEM_NOTICE, f"agent:{name}", payload, sentence, slug)
+
+
+def agent_started(name: str, run: str, model: str) -> RunEvent:
+    """An agent was started."""
+    sentence = f"The agent {name} has started, as the run {run}."
+    return _agent_notice(name, run, "started", sentence, f"agent-{name}-started", model=model)
+
+
+def agent_ended(agent: Agent) -> RunEvent:
+    """An agent has ended."""
+    why = f", {agent.reason}" if agent.reason else ""
+    sentence = f"The agent {agent.name} has ended with {agent.status}{why}: its answer is in agent://{agent.name}."
+    spent = {"turns": agent.spent.turns, "tokens": agent.spent.tokens, "cost_usd": agent.spent.cost_usd}
+    more = {"status": agent.status, "reason": agent.reason, "spent": spent}
+    return _agent_notice(agent.name, agent.run, "ended", sentence, f"agent-{agent.name}-ended", **more)
+
+
+def agent_proposes(name: str, run: str, path: str) -> RunEvent:
+    """Something that an agent proposes, or asks, waits for a decision."""
+    sentence = f"The agent {name} waits for a decision in the run {run}: {path}."
+    return _agent_notice(name, run, "proposal", sentence, f"agent-{name}-proposal", path=path)

@@ -24,7 +24,7 @@ UNRELEASED: Final = ("r0001", "r0002", "r0003", "r0004")
 
 REVISIONS: Final = (
     "r0005", "r0006", "r0007", "r0008", "r0009", "r0010", "r0011", "r0012", "r0013", "r0014", "r0015", "r0016",
-    "r0017", "r0018", "r0019", "r0021", "r0023", "r0024", "r0028", "r0025",
+    "r0017", "r0018", "r0019", "r0021", "r0023", "r0024", "r0028", "r0025", "r0026",
 )  # fmt: skip
 """Every schema revision, oldest first; this code works with the last one."""
 

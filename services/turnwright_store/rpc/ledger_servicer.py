@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
-from turnwright.store.v1 import ledger_pb2, queue_pb2
+from turnwright.store.v1 import agents_pb2, ledger_pb2, queue_pb2
 from turnwright_values.store import (
     ClaimRunResponse,
     Durability,
@@ -22,15 +22,17 @@ from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.agents import agent_to_pb, start_agent_from_pb, started_to_pb, wait_agents_from_pb
 from turnwright_core.wire.claims import claim_to_pb, title_call_from_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
-from turnwright_store.app import commands, control, leases, ledger
+from turnwright_store.app import agents, commands, control, leases, ledger
+from turnwright_store.app.agent_ends import settle_agents
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.write_entries import write_entries
-from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
+from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import (
@@ -163,6 +165,32 @@ class LedgerRpcs(Calls):
     def WriteTitle(self, request: ledger_pb2.WriteTitleRequest, tx: Transaction, _caller: Caller) -> Fields:
         model = control.write_title(tx, address_of(request), title_call_from_pb(request.call))
         return {"model": wire.model_to_pb(model)} if model else {}
+
+    async def StartAgent(self, request: agents_pb2.StartAgentRequest, _context: Any) -> agents_pb2.StartAgentResponse:
+        asked = start_agent_from_pb(request)
+        return await self._once(
+            request,
+            agents_pb2.StartAgentResponse,
+            lambda tx, caller: started_to_pb(agents.start_agent(tx, self._rules, caller, asked)),
+            min_tier=Tier.SYSTEM,
+            locks={project_lock(request.project), *run_locks(request), *self._quota_locks},
+        )
+
+    @mutation(locks=run_locks, min_tier=Tier.SYSTEM)
+    def WaitAgents(self, request: agents_pb2.WaitAgentsRequest, tx: Transaction, _caller: Caller) -> Fields:
+        answer = agents.wait_agents(tx, wait_agents_from_pb(request))
+        return {
+            "agents": [agent_to_pb(one) for one in answer.agents],
+            "spent": wire.spend_to_pb(answer.spent),
+            "loop_spent": wire.spend_to_pb(answer.loop_spent),
+        }
+
+    async def SettleAgents(
+        self, request: agents_pb2.SettleAgentsRequest, _context: Any
+    ) -> agents_pb2.SettleAgentsResponse:
+        check_min_tier(current_caller(), Tier.SYSTEM, "SettleAgents")
+        woken = await settle_agents(self._database, lambda: self._rules, request.project, request.run)
+        return agents_pb2.SettleAgentsResponse(runs=woken)
 
     async def EndTurn(self, call: EndTurnRequest, _context: Any) -> EndTurnResponse:
         caller, rules = current_caller(), self._rules

@@ -57,7 +57,7 @@ _PAGE_OF_PROJECTS: Final = _PAGE_OF_SOME.where(runs.c.project_id.in_(_NAMED))
 _WHOLE: Final = select(projects.c.id).where(projects.c.name.in_(bindparam("whole", expanding=True)))
 _PAGE_SEEN: Final = _PAGE_OF_PROJECTS.where(IS_SEEN | runs.c.project_id.in_(_WHOLE))
 """Where not all runs of all of them are there for the viewer: of `whole` they are."""
-_PAGE_OF_RUN: Final = _PAGE.where(views.c.run_id == bindparam("run"))
+_PAGE_OF_RUNS: Final = _PAGE.where(views.c.run_id.in_(bindparam("runs", expanding=True)))
 _SHOWN: Final = (
     select(views.c.id, *ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
@@ -89,15 +89,15 @@ class InboxRow(Struct, frozen=True):
 def page_of_waiting(
     connection: Connection,
     owner: ProjectRow | None,
-    run: int | None,
+    of_runs: Sequence[int] | None,
     after: tuple[int, int],
     page: int,
     names: Sequence[str] | None = None,
 ) -> list[InboxRow]:
-    """What waits after (time, row), in a run, in a project, in all, or in those with one of these names."""
+    """What waits after (time, row), in some runs, in a project, in all, or in those with one of these names."""
     values: dict[str, Any] = {"after_ms": after[0], "after_id": after[1], "page": page}
-    if run is not None:
-        return _rows(connection, _PAGE_OF_RUN, values | {"run": run})
+    if of_runs is not None:
+        return _rows(connection, _PAGE_OF_RUNS, values | {"runs": of_runs})
     if owner is not None:
         values |= {"project": owner.id}
         found = execute_seen(connection, _PAGE_OF_PROJECT, values, viewer_in(owner.project.name))

@@ -33,6 +33,7 @@ from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import is_of, number_in
 from turnwright_store.sql.tables import (
+    agents,
     approval_rules,
     blocks,
     chunks,
@@ -63,6 +64,7 @@ _FREE_KEY: Final = (
     .values(key=scopes.c.key + _MARK + cast(bindparam("run"), Text))
 )
 _child: Final = runs.alias("child")
+_above: Final = runs.alias("above")
 _IN_USE: Final = (
     or_(runs.c.loop_active > 0, runs.c.loops_queued > 0),
     exists(select(schedules.c.id).where(schedules.c.run_id == runs.c.id)),
@@ -84,6 +86,12 @@ _IN_USE: Final = (
             _child.c.id > runs.c.id,
             _child.c.removed_ms == literal_column("0"),
         )
+    ),
+    # An agent goes with the run that started it.
+    exists(
+        select(agents.c.id)
+        .join(_above, _above.c.id == agents.c.run_id)
+        .where(agents.c.agent_id == runs.c.id, _above.c.removed_ms == literal_column("0"))
     ),
 )
 """What points at a run and can still act (C64). What is added to the database and can make a run act belongs here."""
@@ -137,6 +145,8 @@ RUN_ROWS: Final = (
     _some(turns, turns.c.number),
     _some(packets, packets.c.turn),
     _some(loops, loops.c.id),
+    # The others go with their agents.
+    _some(agents, agents.c.id, agents.c.settled != literal_column("0")),
     _some(schedules, schedules.c.id),
     _some(approval_rules, approval_rules.c.id),
     _some(reservations, reservations.c.id),

@@ -20,7 +20,18 @@ from sqlalchemy import (
     update,
 )
 from turnwright_values.store import TitleCall
-from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Place, Run, RunPlace, RunSettings
+from turnwright_values.types import (
+    AgentOrigin,
+    CallStyle,
+    Cursor,
+    ForkOrigin,
+    Loop,
+    LoopSettings,
+    Place,
+    Run,
+    RunPlace,
+    RunSettings,
+)
 
 from turnwright_core.errors import run_not_found
 from turnwright_store.domain.viewers import viewer_in
@@ -179,6 +190,9 @@ _COLUMNS: Final = (
     runs.c.update_ms,
     runs.c.forked_from_run,
     runs.c.forked_from_turn,
+    runs.c.parent_run,
+    runs.c.parent_name,
+    runs.c.parent_depth,
 )
 BRANCHES: Final = "turnwright"
 """Where the branches of runs stand in the repositories of projects."""
@@ -293,7 +307,8 @@ def run_of(row: Sequence[Any]) -> RunRow:
     project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
     *place, asked, call, by, model, temperature, persona, limit, budget, yolo, calls, title, private, where, name, \
-        place_parent, status, summary, queued, rev, made, written, parent, parent_turn = more  # fmt: skip
+        place_parent, status, summary, queued, rev, made, written, parent, parent_turn, above, agent, \
+        depth = more  # fmt: skip
     run = Run(
         project,
         alias,
@@ -318,6 +333,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         made,
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
+        parent=AgentOrigin(above, agent, depth) if above else None,
         place=RunPlace(name, place_parent, f"{BRANCHES}/{name}") if name else None,
     )
     return RunRow(*(*current, *place, settings_of(asked), _TITLE_CALL.decode(call) if call else None, by, run))

@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from turnwright_core.runs import LOOP_ACTIVE, LOOP_OPEN, RUN_TRANSITIONS
 from turnwright_store.domain.limits import REVISIONS_OF_ENTRY
-from turnwright_store.sql import columns, packet_tables
+from turnwright_store.sql import agent_tables, columns, packet_tables
 from turnwright_store.sql.columns import (
     compressed_column,
     foreign_key,
@@ -48,6 +48,7 @@ metadata: Final = columns.metadata
 """All tables."""
 
 blocks, packets = packet_tables.blocks, packet_tables.packets
+agents = agent_tables.agents
 
 meta = Table(
     "meta", metadata, Column("key", Path, primary_key=True), text_column("value", None), sqlite_with_rowid=False
@@ -173,6 +174,10 @@ runs = Table(
     number_column("place"),
     text_column("place_name"),
     text_column("place_parent"),
+    # Of an agent: the alias of the run that started it, its name there, and how deep it is.
+    text_column("parent_run"),
+    text_column("parent_name"),
+    number_column("parent_depth"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
     CheckConstraint(f"status IN ({', '.join(map(str, sorted(RUN_TRANSITIONS)))})", name="status"),

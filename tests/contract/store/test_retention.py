@@ -367,6 +367,7 @@ async def test_a_run_that_something_can_still_make_act_is_kept(db, tmp_path, use
 
 
 KEEPS = {
+    "agents": "each of a run that is there keeps the agent's",
     "approval_rules": "no: they say what may happen, and make nothing happen",
     "loops": "while one is queued or active",
     "packets": "no: they show what was",

@@ -12,7 +12,7 @@ from turnwright_executor.domain.toolset import resolve_tools
 from .bench import TOOLS
 
 FLAGS = {"noInteraction": "no_interaction", "noWeb": "no_web", "noProposals": "no_proposals"}
-MORE = {"skill", "set_plan", "update_plan", "get_plan"}
+MORE = {"skill", "set_plan", "update_plan", "get_plan", "delegate", "wait_agents"}
 """Offered everywhere, and not in the cases (C8, C45)."""
 SETS = [case for case in load_cases("rummy/tool_sets.jsonl") if "tools" in case["expected"]]
 

@@ -301,7 +301,7 @@ type ListProposalsRequest struct {
 	// Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
 	// project.
 	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias of a run of that project; empty: all runs.
+	// Alias of a run of that project, whose agents, and theirs, count too; empty: all runs.
 	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more.
 	PageSize uint32 `protobuf:"varint,13,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`

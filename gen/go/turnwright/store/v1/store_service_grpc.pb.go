@@ -33,6 +33,9 @@ const (
 	StoreService_WriteEntries_FullMethodName    = "/turnwright.store.v1.StoreService/WriteEntries"
 	StoreService_EndTurn_FullMethodName         = "/turnwright.store.v1.StoreService/EndTurn"
 	StoreService_WriteTitle_FullMethodName      = "/turnwright.store.v1.StoreService/WriteTitle"
+	StoreService_StartAgent_FullMethodName      = "/turnwright.store.v1.StoreService/StartAgent"
+	StoreService_WaitAgents_FullMethodName      = "/turnwright.store.v1.StoreService/WaitAgents"
+	StoreService_SettleAgents_FullMethodName    = "/turnwright.store.v1.StoreService/SettleAgents"
 	StoreService_ReadView_FullMethodName        = "/turnwright.store.v1.StoreService/ReadView"
 	StoreService_GetEntries_FullMethodName      = "/turnwright.store.v1.StoreService/GetEntries"
 	StoreService_WatchChanges_FullMethodName    = "/turnwright.store.v1.StoreService/WatchChanges"
@@ -75,6 +78,15 @@ type StoreServiceClient interface {
 	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
 	// it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
 	WriteTitle(ctx context.Context, in *WriteTitleRequest, opts ...grpc.CallOption) (*WriteTitleResponse, error)
+	// Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+	// PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+	// LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+	StartAgent(ctx context.Context, in *StartAgentRequest, opts ...grpc.CallOption) (*StartAgentResponse, error)
+	// Says that a command waits for agents, and how they are. Requires the tier system.
+	WaitAgents(ctx context.Context, in *WaitAgentsRequest, opts ...grpc.CallOption) (*WaitAgentsResponse, error)
+	// Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+	// Requires the tier system.
+	SettleAgents(ctx context.Context, in *SettleAgentsRequest, opts ...grpc.CallOption) (*SettleAgentsResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error)
 	// Reads entries by path. Paths that the run does not see are omitted.
@@ -242,6 +254,33 @@ func (c *storeServiceClient) WriteTitle(ctx context.Context, in *WriteTitleReque
 	return out, nil
 }
 
+func (c *storeServiceClient) StartAgent(ctx context.Context, in *StartAgentRequest, opts ...grpc.CallOption) (*StartAgentResponse, error) {
+	out := new(StartAgentResponse)
+	err := c.cc.Invoke(ctx, StoreService_StartAgent_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) WaitAgents(ctx context.Context, in *WaitAgentsRequest, opts ...grpc.CallOption) (*WaitAgentsResponse, error) {
+	out := new(WaitAgentsResponse)
+	err := c.cc.Invoke(ctx, StoreService_WaitAgents_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) SettleAgents(ctx context.Context, in *SettleAgentsRequest, opts ...grpc.CallOption) (*SettleAgentsResponse, error) {
+	out := new(SettleAgentsResponse)
+	err := c.cc.Invoke(ctx, StoreService_SettleAgents_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *storeServiceClient) ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error) {
 	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[1], StoreService_ReadView_FullMethodName, opts...)
 	if err != nil {
@@ -383,6 +422,15 @@ type StoreServiceServer interface {
 	// Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
 	// it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
 	WriteTitle(context.Context, *WriteTitleRequest) (*WriteTitleResponse, error)
+	// Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+	// PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+	// LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+	StartAgent(context.Context, *StartAgentRequest) (*StartAgentResponse, error)
+	// Says that a command waits for agents, and how they are. Requires the tier system.
+	WaitAgents(context.Context, *WaitAgentsRequest) (*WaitAgentsResponse, error)
+	// Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+	// Requires the tier system.
+	SettleAgents(context.Context, *SettleAgentsRequest) (*SettleAgentsResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(*ReadViewRequest, StoreService_ReadViewServer) error
 	// Reads entries by path. Paths that the run does not see are omitted.
@@ -439,6 +487,15 @@ func (UnimplementedStoreServiceServer) EndTurn(context.Context, *EndTurnRequest)
 }
 func (UnimplementedStoreServiceServer) WriteTitle(context.Context, *WriteTitleRequest) (*WriteTitleResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method WriteTitle not implemented")
+}
+func (UnimplementedStoreServiceServer) StartAgent(context.Context, *StartAgentRequest) (*StartAgentResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method StartAgent not implemented")
+}
+func (UnimplementedStoreServiceServer) WaitAgents(context.Context, *WaitAgentsRequest) (*WaitAgentsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method WaitAgents not implemented")
+}
+func (UnimplementedStoreServiceServer) SettleAgents(context.Context, *SettleAgentsRequest) (*SettleAgentsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SettleAgents not implemented")
 }
 func (UnimplementedStoreServiceServer) ReadView(*ReadViewRequest, StoreService_ReadViewServer) error {
 	return status.Errorf(codes.Unimplemented, "method ReadView not implemented")
@@ -720,6 +777,60 @@ func _StoreService_WriteTitle_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_StartAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).StartAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_StartAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).StartAgent(ctx, req.(*StartAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_WaitAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WaitAgentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).WaitAgents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_WaitAgents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).WaitAgents(ctx, req.(*WaitAgentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_SettleAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleAgentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).SettleAgents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_SettleAgents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).SettleAgents(ctx, req.(*SettleAgentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_ReadView_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadViewRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -859,6 +970,18 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WriteTitle",
 			Handler:    _StoreService_WriteTitle_Handler,
+		},
+		{
+			MethodName: "StartAgent",
+			Handler:    _StoreService_StartAgent_Handler,
+		},
+		{
+			MethodName: "WaitAgents",
+			Handler:    _StoreService_WaitAgents_Handler,
+		},
+		{
+			MethodName: "SettleAgents",
+			Handler:    _StoreService_SettleAgents_Handler,
 		},
 		{
 			MethodName: "GetEntries",

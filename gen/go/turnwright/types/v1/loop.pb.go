@@ -33,7 +33,7 @@ type Loop struct {
 	Settings *LoopSettings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
 	// The task, as the client wrote it.
 	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`
-	// 100: queued. 102: running. 202: a proposal waits for a decision. Ended: 200 done, 204 done without an answer, 413
+	// 100: queued. 102: running. 202: a proposal waits for a decision, or agents are waited for. Ended: 200 done, 204 done without an answer, 413
 	// the context does not fit the model, 422 the task cannot be or was not done, 499 aborted or given up, 500 failed.
 	Status int32 `protobuf:"varint,4,opt,name=status,proto3" json:"status,omitempty"`
 	// Why the loop ended: one word (`update`, `text`, `text_after_failure`, `change_failed`, `nothing_run`, `rejected`,

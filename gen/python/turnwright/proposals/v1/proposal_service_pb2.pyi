@@ -173,7 +173,7 @@ class ListProposalsRequest(_message.Message):
     project.
     """
     run: _builtins.str
-    """Alias of a run of that project; empty: all runs."""
+    """Alias of a run of that project, whose agents, and theirs, count too; empty: all runs."""
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more."""
     page_token: _builtins.str

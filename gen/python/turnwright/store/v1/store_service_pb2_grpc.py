@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from turnwright.store.v1 import agents_pb2 as turnwright_dot_store_dot_v1_dot_agents__pb2
 from turnwright.store.v1 import delivery_pb2 as turnwright_dot_store_dot_v1_dot_delivery__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
@@ -111,6 +112,21 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/WriteTitle',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleResponse.FromString,
+                _registered_method=True)
+        self.StartAgent = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/StartAgent',
+                request_serializer=turnwright_dot_store_dot_v1_dot_agents__pb2.StartAgentRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_agents__pb2.StartAgentResponse.FromString,
+                _registered_method=True)
+        self.WaitAgents = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/WaitAgents',
+                request_serializer=turnwright_dot_store_dot_v1_dot_agents__pb2.WaitAgentsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_agents__pb2.WaitAgentsResponse.FromString,
+                _registered_method=True)
+        self.SettleAgents = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/SettleAgents',
+                request_serializer=turnwright_dot_store_dot_v1_dot_agents__pb2.SettleAgentsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_agents__pb2.SettleAgentsResponse.FromString,
                 _registered_method=True)
         self.ReadView = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/ReadView',
@@ -242,6 +258,30 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartAgent(self, request, context):
+        """Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+        PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+        LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WaitAgents(self, request, context):
+        """Says that a command waits for agents, and how they are. Requires the tier system.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleAgents(self, request, context):
+        """Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+        Requires the tier system.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadView(self, request, context):
         """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
         """
@@ -342,6 +382,21 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.WriteTitle,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleResponse.SerializeToString,
+            ),
+            'StartAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartAgent,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_agents__pb2.StartAgentRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_agents__pb2.StartAgentResponse.SerializeToString,
+            ),
+            'WaitAgents': grpc.unary_unary_rpc_method_handler(
+                    servicer.WaitAgents,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_agents__pb2.WaitAgentsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_agents__pb2.WaitAgentsResponse.SerializeToString,
+            ),
+            'SettleAgents': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleAgents,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_agents__pb2.SettleAgentsRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_agents__pb2.SettleAgentsResponse.SerializeToString,
             ),
             'ReadView': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadView,
@@ -745,6 +800,87 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WriteTitle',
             turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_ledger__pb2.WriteTitleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/StartAgent',
+            turnwright_dot_store_dot_v1_dot_agents__pb2.StartAgentRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_agents__pb2.StartAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WaitAgents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/WaitAgents',
+            turnwright_dot_store_dot_v1_dot_agents__pb2.WaitAgentsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_agents__pb2.WaitAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleAgents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/SettleAgents',
+            turnwright_dot_store_dot_v1_dot_agents__pb2.SettleAgentsRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_agents__pb2.SettleAgentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

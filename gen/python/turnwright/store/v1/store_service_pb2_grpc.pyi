@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from turnwright.store.v1 import agents_pb2 as _agents_pb2
 from turnwright.store.v1 import delivery_pb2 as _delivery_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
@@ -77,6 +78,17 @@ class StoreServiceStub:
     """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
     it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
     """
+    StartAgent: _grpc.UnaryUnaryMultiCallable[_agents_pb2.StartAgentRequest, _agents_pb2.StartAgentResponse]
+    """Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+    PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+    LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+    """
+    WaitAgents: _grpc.UnaryUnaryMultiCallable[_agents_pb2.WaitAgentsRequest, _agents_pb2.WaitAgentsResponse]
+    """Says that a command waits for agents, and how they are. Requires the tier system."""
+    SettleAgents: _grpc.UnaryUnaryMultiCallable[_agents_pb2.SettleAgentsRequest, _agents_pb2.SettleAgentsResponse]
+    """Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+    Requires the tier system.
+    """
     ReadView: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
     GetEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]
@@ -129,6 +141,17 @@ class StoreServiceAsyncStub(StoreServiceStub):
     WriteTitle: _aio.UnaryUnaryMultiCallable[_ledger_pb2.WriteTitleRequest, _ledger_pb2.WriteTitleResponse]  # type: ignore[assignment]
     """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
     it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+    """
+    StartAgent: _aio.UnaryUnaryMultiCallable[_agents_pb2.StartAgentRequest, _agents_pb2.StartAgentResponse]  # type: ignore[assignment]
+    """Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+    PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+    LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+    """
+    WaitAgents: _aio.UnaryUnaryMultiCallable[_agents_pb2.WaitAgentsRequest, _agents_pb2.WaitAgentsResponse]  # type: ignore[assignment]
+    """Says that a command waits for agents, and how they are. Requires the tier system."""
+    SettleAgents: _aio.UnaryUnaryMultiCallable[_agents_pb2.SettleAgentsRequest, _agents_pb2.SettleAgentsResponse]  # type: ignore[assignment]
+    """Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+    Requires the tier system.
     """
     ReadView: _aio.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]  # type: ignore[assignment]
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
@@ -263,6 +286,35 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_ledger_pb2.WriteTitleResponse, _abc.Awaitable[_ledger_pb2.WriteTitleResponse]]:
         """Writes the call that asks a model for the title of a run: before it is made, with what is reserved for it, and again once
         it has ended. A run has one such call in its life, so nobody makes it twice. It needs no lease. Requires the tier system.
+        """
+
+    @_abc_1.abstractmethod
+    def StartAgent(
+        self,
+        request: _agents_pb2.StartAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agents_pb2.StartAgentResponse, _abc.Awaitable[_agents_pb2.StartAgentResponse]]:
+        """Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+        PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+        LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+        """
+
+    @_abc_1.abstractmethod
+    def WaitAgents(
+        self,
+        request: _agents_pb2.WaitAgentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agents_pb2.WaitAgentsResponse, _abc.Awaitable[_agents_pb2.WaitAgentsResponse]]:
+        """Says that a command waits for agents, and how they are. Requires the tier system."""
+
+    @_abc_1.abstractmethod
+    def SettleAgents(
+        self,
+        request: _agents_pb2.SettleAgentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agents_pb2.SettleAgentsResponse, _abc.Awaitable[_agents_pb2.SettleAgentsResponse]]:
+        """Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+        Requires the tier system.
         """
 
     @_abc_1.abstractmethod

@@ -646,6 +646,7 @@ class Effect(_message.Message):
     QUESTION_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
     CLIENT_TOOL_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def files(self) -> Global___FileEffect:
         """Change project files."""
@@ -666,6 +667,10 @@ class Effect(_message.Message):
     def client_tool(self) -> Global___ClientToolEffect:
         """A client executes the tool."""
 
+    @_builtins.property
+    def agents(self) -> Global___AgentsEffect:
+        """Wait for agents; nobody decides on it."""
+
     def __init__(
         self,
         *,
@@ -674,12 +679,13 @@ class Effect(_message.Message):
         question: Global___QuestionEffect | None = ...,
         call: Global___PluginCall | None = ...,
         client_tool: Global___ClientToolEffect | None = ...,
+        agents: Global___AgentsEffect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["files", "command", "question", "call", "client_tool"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["files", "command", "question", "call", "client_tool", "agents"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -883,3 +889,31 @@ class ClientToolEffect(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientToolEffect: _TypeAlias = ClientToolEffect  # noqa: Y015
+
+@_typing.final
+class AgentsEffect(_message.Message):
+    """Waits for agents of the run. The proposal is accepted by the store once they have ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    ANY_FIELD_NUMBER: _builtins.int
+    any: _builtins.bool
+    """Whether it is enough that one of them has ended."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their names; at most 100."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        any: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any", b"any", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentsEffect: _TypeAlias = AgentsEffect  # noqa: Y015

@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from turnwright.types.v1 import agent_pb2 as turnwright_dot_types_dot_v1_dot_agent__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import session_pb2 as turnwright_dot_types_dot_v1_dot_session__pb2
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnwright/types/v1/run.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a!turnwright/types/v1/session.proto\x1a\"turnwright/types/v1/settings.proto\"\x9e\x04\n\x03Run\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x0e\n\x06status\x18\x04 \x01(\x05\x12\x0c\n\x04turn\x18\x05 \x01(\r\x12,\n\x04loop\x18\x06 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12\x0f\n\x07summary\x18\x07 \x01(\t\x12\x14\n\x0cloops_queued\x18\x08 \x01(\r\x12\x10\n\x08revision\x18\t \x01(\x03\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x0b\x66orked_from\x18\x0c \x01(\x0b\x32\x1f.turnwright.types.v1.ForkOriginH\x01\x88\x01\x01\x12\x0c\n\x04held\x18\r \x01(\x08\x12\x30\n\x05state\x18\x0e \x01(\x0e\x32!.turnwright.types.v1.SessionState\x12\r\n\x05title\x18\x0f \x01(\t\x12\x31\n\x05place\x18\x11 \x01(\x0b\x32\x1d.turnwright.types.v1.RunPlaceH\x02\x88\x01\x01\x42\x07\n\x05_loopB\x0e\n\x0c_forked_fromB\x08\n\x06_place\"8\n\x08RunPlace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\t\"G\n\x0bRunOverview\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x11\n\tproposals\x18\x02 \x01(\r\"\'\n\nForkOrigin\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\rB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnwright/types/v1/run.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/types/v1/agent.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a!turnwright/types/v1/session.proto\x1a\"turnwright/types/v1/settings.proto\"\xe0\x04\n\x03Run\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x0e\n\x06status\x18\x04 \x01(\x05\x12\x0c\n\x04turn\x18\x05 \x01(\r\x12,\n\x04loop\x18\x06 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12\x0f\n\x07summary\x18\x07 \x01(\t\x12\x14\n\x0cloops_queued\x18\x08 \x01(\r\x12\x10\n\x08revision\x18\t \x01(\x03\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x39\n\x0b\x66orked_from\x18\x0c \x01(\x0b\x32\x1f.turnwright.types.v1.ForkOriginH\x01\x88\x01\x01\x12\x0c\n\x04held\x18\r \x01(\x08\x12\x30\n\x05state\x18\x0e \x01(\x0e\x32!.turnwright.types.v1.SessionState\x12\r\n\x05title\x18\x0f \x01(\t\x12\x31\n\x05place\x18\x11 \x01(\x0b\x32\x1d.turnwright.types.v1.RunPlaceH\x02\x88\x01\x01\x12\x35\n\x06parent\x18\x10 \x01(\x0b\x32 .turnwright.types.v1.AgentOriginH\x03\x88\x01\x01\x42\x07\n\x05_loopB\x0e\n\x0c_forked_fromB\x08\n\x06_placeB\t\n\x07_parent\"8\n\x08RunPlace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\t\"G\n\x0bRunOverview\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x11\n\tproposals\x18\x02 \x01(\r\"\'\n\nForkOrigin\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\rB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,12 +37,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.run_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_RUN']._serialized_start=191
-  _globals['_RUN']._serialized_end=733
-  _globals['_RUNPLACE']._serialized_start=735
-  _globals['_RUNPLACE']._serialized_end=791
-  _globals['_RUNOVERVIEW']._serialized_start=793
-  _globals['_RUNOVERVIEW']._serialized_end=864
-  _globals['_FORKORIGIN']._serialized_start=866
-  _globals['_FORKORIGIN']._serialized_end=905
+  _globals['_RUN']._serialized_start=224
+  _globals['_RUN']._serialized_end=832
+  _globals['_RUNPLACE']._serialized_start=834
+  _globals['_RUNPLACE']._serialized_end=890
+  _globals['_RUNOVERVIEW']._serialized_start=892
+  _globals['_RUNOVERVIEW']._serialized_end=963
+  _globals['_FORKORIGIN']._serialized_start=965
+  _globals['_FORKORIGIN']._serialized_end=1004
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from turnwright.types.v1 import agent_pb2 as _agent_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import session_pb2 as _session_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
@@ -42,12 +43,13 @@ class Run(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias, unique in the project, `[A-Za-z0-9_-]{1,128}`."""
     status: _builtins.int
-    """100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision. 499: aborted. 500:
+    """100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision, or agents are waited for. 499: aborted. 500:
     failed. An ended run returns to 102 when it gets another task.
     """
     turn: _builtins.int
@@ -93,6 +95,10 @@ class Run(_message.Message):
     def place(self) -> Global___RunPlace:
         """The directory of its own. Absent: it works in that of the project (`RunSettings.place`)."""
 
+    @_builtins.property
+    def parent(self) -> _agent_pb2.AgentOrigin:
+        """The run that started it by the tool `delegate`. Absent if it is no agent. A fork of an agent is none."""
+
     def __init__(
         self,
         *,
@@ -112,21 +118,26 @@ class Run(_message.Message):
         state: _session_pb2.SessionState.ValueType = ...,
         title: _builtins.str = ...,
         place: Global___RunPlace | None = ...,
+        parent: _agent_pb2.AgentOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "_place", b"_place", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "place", b"place", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "_parent", b"_parent", "_place", b"_place", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "parent", b"parent", "place", b"place", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "_place", b"_place", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "place", b"place", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "title", b"title", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "_parent", b"_parent", "_place", b"_place", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "parent", b"parent", "place", b"place", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "title", b"title", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forked_from: _TypeAlias = _typing.Literal["forked_from"]  # noqa: Y015
     _WhichOneofArgType__forked_from: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from"]  # noqa: Y015
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
+    _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
+    _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
     _WhichOneofReturnType__place: _TypeAlias = _typing.Literal["place"]  # noqa: Y015
     _WhichOneofArgType__place: _TypeAlias = _typing.Literal["_place", b"_place"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forked_from) -> _WhichOneofReturnType__forked_from | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent) -> _WhichOneofReturnType__parent | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__place) -> _WhichOneofReturnType__place | None: ...
 

@@ -304,6 +304,7 @@ class LoopSettings(_message.Message):
     PROJECT_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     SUMMARIES_FIELD_NUMBER: _builtins.int
     SYNTHETIC_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
@@ -374,6 +375,12 @@ class LoopSettings(_message.Message):
         ends with 500 and the reason of the error, and the model is not called.
         """
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The tools that the loop offers, by name, of those that it would offer without this; others are ignored. At most 100, each of
+        at most 128 characters. Empty: all.
+        """
+
     def __init__(
         self,
         *,
@@ -394,10 +401,11 @@ class LoopSettings(_message.Message):
         project_instructions: _builtins.bool | None = ...,
         summaries: _builtins.bool | None = ...,
         synthetic: _builtins.bool = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "budget", b"budget", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries", "synthetic", b"synthetic", "yolo", b"yolo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_project_instructions", b"_project_instructions", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_summaries", b"_summaries", "assembly", b"assembly", "budget", b"budget", "client_tools", b"client_tools", "edits", b"edits", "images", b"images", "mode", b"mode", "model", b"model", "no_interaction", b"no_interaction", "no_proposals", b"no_proposals", "no_repo", b"no_repo", "no_web", b"no_web", "project_instructions", b"project_instructions", "reasoning", b"reasoning", "response_format", b"response_format", "summaries", b"summaries", "synthetic", b"synthetic", "tools", b"tools", "yolo", b"yolo"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015

@@ -169,7 +169,7 @@ export declare type ListProposalsRequest = Message<"turnwright.proposals.v1.List
   project: string;
 
   /**
-   * Alias of a run of that project; empty: all runs.
+   * Alias of a run of that project, whose agents, and theirs, count too; empty: all runs.
    *
    * @generated from field: string run = 2;
    */

@@ -7,6 +7,7 @@ import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queu
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, FindPlacesRequestSchema, FindPlacesResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { ClaimDeliveriesRequestSchema, ClaimDeliveriesResponseSchema, EndDeliveryRequestSchema, EndDeliveryResponseSchema } from "./delivery_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
+import type { SettleAgentsRequestSchema, SettleAgentsResponseSchema, StartAgentRequestSchema, StartAgentResponseSchema, WaitAgentsRequestSchema, WaitAgentsResponseSchema } from "./agents_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 import type { WatchPolicyRequestSchema, WatchPolicyResponseSchema } from "./policy_pb.js";
 
@@ -166,6 +167,39 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof WriteTitleRequestSchema;
     output: typeof WriteTitleResponseSchema;
+  },
+  /**
+   * Starts an agent for a command of a run's open turn: creates its run and reserves its budget, once for each command. Fails with
+   * PERMISSION_DENIED, reason RULE_DENIED, if an approval rule denies the tool `delegate`, and with RESOURCE_EXHAUSTED, reason
+   * LIMIT_EXCEEDED, if there are too many agents or there is too little budget left. Requires the tier system.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.StartAgent
+   */
+  startAgent: {
+    methodKind: "unary";
+    input: typeof StartAgentRequestSchema;
+    output: typeof StartAgentResponseSchema;
+  },
+  /**
+   * Says that a command waits for agents, and how they are. Requires the tier system.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.WaitAgents
+   */
+  waitAgents: {
+    methodKind: "unary";
+    input: typeof WaitAgentsRequestSchema;
+    output: typeof WaitAgentsResponseSchema;
+  },
+  /**
+   * Does at once what is due for agents: delivers their ends, tells of their proposals, aborts those of loops that have ended.
+   * Requires the tier system.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.SettleAgents
+   */
+  settleAgents: {
+    methodKind: "unary";
+    input: typeof SettleAgentsRequestSchema;
+    output: typeof SettleAgentsResponseSchema;
   },
   /**
    * Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.

@@ -605,6 +605,14 @@ export declare type Effect = Message<"turnwright.types.v1.Effect"> & {
      */
     value: ClientToolEffect;
     case: "clientTool";
+  } | {
+    /**
+     * Wait for agents; nobody decides on it.
+     *
+     * @generated from field: turnwright.types.v1.AgentsEffect agents = 6;
+     */
+    value: AgentsEffect;
+    case: "agents";
   } | { case: undefined; value?: undefined };
 };
 
@@ -820,6 +828,33 @@ export declare type ClientToolEffect = Message<"turnwright.types.v1.ClientToolEf
  * Use `create(ClientToolEffectSchema)` to create a new message.
  */
 export declare const ClientToolEffectSchema: GenMessage<ClientToolEffect>;
+
+/**
+ * Waits for agents of the run. The proposal is accepted by the store once they have ended.
+ *
+ * @generated from message turnwright.types.v1.AgentsEffect
+ */
+export declare type AgentsEffect = Message<"turnwright.types.v1.AgentsEffect"> & {
+  /**
+   * Their names; at most 100.
+   *
+   * @generated from field: repeated string names = 1;
+   */
+  names: string[];
+
+  /**
+   * Whether it is enough that one of them has ended.
+   *
+   * @generated from field: bool any = 2;
+   */
+  any: boolean;
+};
+
+/**
+ * Describes the message turnwright.types.v1.AgentsEffect.
+ * Use `create(AgentsEffectSchema)` to create a new message.
+ */
+export declare const AgentsEffectSchema: GenMessage<AgentsEffect>;
 
 /**
  * Whether a command can be run again after an interruption that left its result unknown. A property of its tool.

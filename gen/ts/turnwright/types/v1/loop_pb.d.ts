@@ -41,7 +41,7 @@ export declare type Loop = Message<"turnwright.types.v1.Loop"> & {
   prompt: string;
 
   /**
-   * 100: queued. 102: running. 202: a proposal waits for a decision. Ended: 200 done, 204 done without an answer, 413
+   * 100: queued. 102: running. 202: a proposal waits for a decision, or agents are waited for. Ended: 200 done, 204 done without an answer, 413
    * the context does not fit the model, 422 the task cannot be or was not done, 499 aborted or given up, 500 failed.
    *
    * @generated from field: int32 status = 4;

@@ -8,6 +8,7 @@ import type { RunSettings } from "./settings_pb.js";
 import type { Loop } from "./loop_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { SessionState } from "./session_pb.js";
+import type { AgentOrigin } from "./agent_pb.js";
 
 /**
  * Describes the file turnwright/types/v1/run.proto.
@@ -42,7 +43,7 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
   settings?: RunSettings | undefined;
 
   /**
-   * 100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision. 499: aborted. 500:
+   * 100: queued, or no task yet. 102: running. 200: completed. 202: a proposal waits for a decision, or agents are waited for. 499: aborted. 500:
    * failed. An ended run returns to 102 when it gets another task.
    *
    * @generated from field: int32 status = 4;
@@ -135,6 +136,13 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
    * @generated from field: optional turnwright.types.v1.RunPlace place = 17;
    */
   place?: RunPlace | undefined;
+
+  /**
+   * The run that started it by the tool `delegate`. Absent if it is no agent. A fork of an agent is none.
+   *
+   * @generated from field: optional turnwright.types.v1.AgentOrigin parent = 16;
+   */
+  parent?: AgentOrigin | undefined;
 };
 
 /**

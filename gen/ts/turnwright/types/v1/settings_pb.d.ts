@@ -257,6 +257,14 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
    * @generated from field: bool synthetic = 17;
    */
   synthetic: boolean;
+
+  /**
+   * The tools that the loop offers, by name, of those that it would offer without this; others are ignored. At most 100, each of
+   * at most 128 characters. Empty: all.
+   *
+   * @generated from field: repeated string tools = 18;
+   */
+  tools: string[];
 };
 
 /**
