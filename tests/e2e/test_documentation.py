@@ -49,6 +49,8 @@ ELSEWHERE = {
     ("docs/clients/typescript.md", "sh"): "tests/polyglot/test_typescript.py",
     ("docs/clients/typescript.md", "js"): "tests/polyglot/test_typescript.py",
     ("docs/clients/typescript.md", "tsx"): "tests/ui/test_client.py",
+    ("docs/tools.md", "go"): "tests/polyglot/test_tools.py",
+    ("docs/tools.md", "js"): "tests/polyglot/test_tools.py",
     ("docs/webhooks.md", "python"): "tests/contract/test_webhooks.py",
     ("docs/clients.md", "json"): "tests/unit/cli/test_prompt_edits.py",
 } | {

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import grpc
 import pytest
 from turnwright.executor.v1 import tools_pb2
+from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON
@@ -143,3 +146,143 @@ async def test_a_server_that_dies_in_a_call_leaves_an_outside_call_unknown(
         assert record.outcome == outcome
     # One that comes again is answered with what became of the first.
     assert len(calls) == 1
+
+
+def many(server: ToolServer, number: int) -> list[str]:
+    called = []
+    for place in range(number):
+
+        @server.tool(f"tool_{place}", f"Does the thing number {place}. " * 20, effect_class="pure", open_world=False)
+        async def handle(call):
+            called.append(call.request.tool)
+            return "done"
+
+    return called
+
+
+async def test_a_long_list_is_offered_by_names_and_searched(tmp_path, monkeypatch):
+    server = ToolServer()
+    called = many(server, 100)
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        services.script(f"<search_tools>number 42</search_tools>{GO_ON}", f"<t.tool_42/>{GO_ON}", DONE)
+        assert (await services.until(await services.act())).status == 200
+        found = await services.entry("log://turn_1/search_tools/1")
+        assert "## <t.tool_42/> - Does the thing number 42." in found.body
+        system = await services.entry("instructions://system")
+        docs = json.loads(system.attributes_json)["tool_docs"]
+        assert "t.tool_42" not in docs
+        assert "t.tool_41, t.tool_42" in docs["search_tools"]
+        assert called == ["tool_42"]
+
+
+async def test_a_long_list_is_called_natively_by_the_name_in_a_call(tmp_path, monkeypatch):
+    server = ToolServer()
+    called = many(server, 100)
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        services.script('=== call name=call_tool ===\n{"name": "t.tool_7", "arguments": {}}', DONE)
+        run = settings_pb2.RunSettings(calls=settings_pb2.CALL_STYLE_NATIVE)
+        wanted = settings_pb2.LoopSettings(model="m", yolo=True)
+        task = {"run": "r", "settings": wanted, "run_settings": run}
+        await services.until(await services.client.act(services.project, "Do it.", **task))
+        assert called == ["tool_7"]
+        system = json.loads((await services.entry("instructions://system")).attributes_json)
+        names = [tool["name"] for tool in system["native_tools"]]
+        assert {"search_tools", "call_tool"} <= set(names)
+        assert not any(name.startswith("t__") for name in names)
+
+
+async def waits(services, path: str, body: str) -> None:
+    """Until a proposal with this body waits."""
+    async with asyncio.timeout(60):
+        while True:
+            proposals = [one async for one in services.client.list_proposals(services.project)]
+            if [one.proposal.body for one in proposals if one.proposal.path == path] == [body]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_proposal_of_a_server_waits_and_goes_on_with_its_state(tmp_path, monkeypatch):
+    server = ToolServer()
+    states = []
+
+    @server.tool("pay", "Pays.", proposes=True)
+    async def pay(call):
+        states.append((call.state, call.request.comment))
+        if call.state is None:
+            return result_pb2.ToolProposal(body="pay 3 to Ada", state=b"first")
+        if call.state == b"first":
+            return result_pb2.ToolProposal(body="really?", state=b"second")
+        return "paid"
+
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        services.script(f"<t.pay/>{GO_ON}", DONE)
+        queued = await services.act(yolo=False)
+        await services.until(queued, 202)
+        path = "log://turn_1/result/t.pay/1"
+        await services.restart("executor")
+        await waits(services, path, "pay 3 to Ada")
+        await services.client.resolve(services.project, "r", path, accept=True, comment="Yes.")
+        await waits(services, path, "really?")
+        await services.client.resolve(services.project, "r", path, accept=True)
+        assert (await services.until(queued)).status == 200
+        assert (await services.entry(path)).body == "paid"
+    assert states == [(None, ""), (b"first", "Yes."), (b"second", "")]
+
+
+async def test_a_server_that_asks_for_ever_is_not_asked_for_ever(tmp_path, monkeypatch):
+    server = ToolServer()
+    asked = []
+
+    @server.tool("pay", "Pays.", proposes=True)
+    async def pay(call):
+        asked.append(call)
+        return result_pb2.ToolProposal(body="again?", state=b"x")
+
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        services.script(f"<t.pay/>{GO_ON}", DONE)
+        await services.until(await services.act())
+        assert (await services.entry("log://turn_1/result/t.pay/1")).outcome == "asked_again:500"
+    assert len(asked) == 21
+
+
+async def comes(services) -> None:
+    """Until the executor has read its file again."""
+    async with asyncio.timeout(60):
+        while True:
+            if (await services.client.list_tools(services.project, check=True)).servers:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_server_that_is_away_fails_the_call_and_says_what_to_do(tmp_path, monkeypatch, server):
+    async with stack(tmp_path, monkeypatch, {}) as services:
+        async with served(server) as address:
+            (tmp_path / "servers.toml").write_text(f'[[server]]\nname = "issues"\naddress = "{address}"\n')
+            await comes(services)
+        services.script(f'<issues.create_issue title="a"/>{GO_ON}', DONE)
+        assert (await services.until(await services.act())).status == 200
+        record = await services.entry(CREATE)
+        assert record.outcome == "unavailable:503"
+        assert "see that it runs" in record.body
+
+
+async def test_an_older_epoch_is_refused(server):
+    async with served(server) as address, grpc.aio.insecure_channel(address) as channel:
+        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+
+        async def dispatch(epoch: int, run: str = "r"):
+            request = tool_service_pb2.DispatchRequest(
+                project="p", run=run, call_id=f"c{epoch}", tool="look", arguments='{"title": "a"}', epoch=epoch,
+                idempotency_key="k" * 16,
+            )  # fmt: skip
+            return [answer async for answer in stub.Dispatch(request)]
+
+        await dispatch(5)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await dispatch(4)
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Cancel(tool_service_pb2.CancelRequest(project="p", run="r", call_id="c5", epoch=4))
+        for epoch, run in ((4, "other"), (5, "r"), (0, "r")):
+            assert (await dispatch(epoch, run))[-1].result.parts[0].text.startswith("saw")
+        assert len(server.calls) == 4
