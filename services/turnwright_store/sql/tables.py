@@ -547,17 +547,12 @@ reservations = Table(
 Index("ix_reservations_turn", reservations.c.run_id, reservations.c.turn)
 Index("ix_reservations_quota", reservations.c.quota_id)
 
+# Of a project, or of the deployment (0); `body` is JSON of the message ToolServer.
 tool_servers = Table(
-    "tool_servers",
-    metadata,
-    primary_key(),
-    # No foreign key: 0 stands for the deployment.
-    Column("project_id", Key, nullable=False),
-    text_column("name"),
-    # JSON of the message ToolServer.
-    text_column("body"),
+    "tool_servers", metadata, primary_key(),
+    Column("project_id", Key, nullable=False), text_column("name"), text_column("body"),
     UniqueConstraint("project_id", "name"),
-)
+)  # fmt: skip
 
 webhooks = Table(
     "webhooks",
