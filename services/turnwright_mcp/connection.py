@@ -1,0 +1,305 @@
+"""One server as one project has it: it starts with the first use, and again after it has ended, with growing pauses.
+
+A task of its own holds the session, because what a session opens must be closed by the task that opened it. Calls are
+made by others, through `client`. Source: docs/adr/0084.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import mcp_types as types
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from turnwright.tool.v1 import tool_service_pb2
+
+from turnwright_core import __version__
+from turnwright_kit.logs import get_logger
+from turnwright_mcp.registration import McpRegistration, McpServer
+from turnwright_mcp.results import tools_to_pb
+from turnwright_mcp.transports import Complaint, Streams
+
+BACKOFF_S: Final = 0.25
+BACKOFF_S_MAX: Final = 60.0
+STEADY_S: Final = 30.0
+"""Seconds after which a server that ends counts as one that had started."""
+LIST_S: Final = 60.0
+"""Seconds for which a list of tools counts, if its server does not say that it has changed."""
+PAGES_MAX: Final = 100
+TOOLS_MAX: Final = 1000
+DETAIL_CHARS_MAX: Final = 500
+
+_log = get_logger("mcp")
+
+Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
+Sample = Callable[[types.CreateMessageRequestParams], Awaitable[types.CreateMessageResult | types.ErrorData]]
+Transport = Callable[[Complaint], AbstractAsyncContextManager[Streams]]
+
+
+class ServerAwayError(Exception):
+    """A server that cannot be asked; nothing was sent. The text says why."""
+
+
+class Listed:
+    """A list of tools."""
+
+    def __init__(self, tools: Sequence[tool_service_pb2.Tool]) -> None:
+        self.tools = tools
+        content = b"".join(tool.SerializeToString(deterministic=True) for tool in tools)
+        self.version = hashlib.sha256(content).hexdigest()[:16]
+        self.at_s = time.monotonic()
+
+
+class McpConnection:
+    """The session with a server."""
+
+    def __init__(self, server: McpServer, registration: McpRegistration, root: Path) -> None:
+        """`root`: of the project, of which the server is told."""
+        self.server, self.registration, self.root = server, registration, root
+        self.used_s = time.monotonic()
+        self.busy = 0
+        """Calls in progress."""
+        self._wanted = 0
+        self.elicit: Elicit | None = None
+        """Where questions of the server go while there is a call that they can belong to."""
+        self.sample: Sample | None = None
+        self._client: Client | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[Client] | None = None
+        self._over = asyncio.Event()
+        self._failures = 0
+        self._not_before_s = 0.0
+        self._why = ""
+        self._listed: Listed | None = None
+        self._listing = asyncio.Lock()
+        self._complaint = Complaint()
+
+    @property
+    def is_live(self) -> bool:
+        return self._holding is not None and not self._holding.done()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.busy and not self._wanted
+
+    @property
+    def complaint(self) -> str:
+        """What is known of why it has ended."""
+        return self._complaint.words()[:DETAIL_CHARS_MAX]
+
+    async def client(self, transport: Transport) -> Client:
+        """The session, which is opened if there is none. Raises ServerAwayError."""
+        self.used_s = time.monotonic()
+        if self._holding is not None and self._over.is_set():
+            # What has ended is cleared away first.
+            await asyncio.wait((self._holding,))
+        if self._holding is None or self._holding.done():
+            left_s = self._not_before_s - time.monotonic()
+            if left_s > 0:
+                raise ServerAwayError(f"{self._why} It is started again in {left_s:.1f} s at the earliest.")
+            self._ready = asyncio.get_running_loop().create_future()
+            # Somebody else may wait for it, too; nobody has to.
+            self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._over.clear()
+            self._holding = asyncio.create_task(self._hold(transport, self._ready), name=f"mcp {self.server.name}")
+        assert self._ready is not None
+        self._wanted += 1
+        try:
+            return await asyncio.shield(self._ready)
+        finally:
+            self._wanted -= 1
+
+    async def tools(self, transport: Transport) -> Listed:
+        """Its tools: of a server that has rested since, those that it had. Raises ServerAwayError."""
+        known = self._listed
+        if known is not None and (not self.is_live or time.monotonic() - known.at_s < LIST_S):
+            return known
+        client = await self.client(transport)
+        async with self._listing:
+            if self._listed is known or self._listed is None:
+                try:
+                    self._listed = Listed(tools_to_pb(await _all_tools(client), self.registration))
+                except Exception as error:
+                    raise ServerAwayError(f"{self.server.name} does not list its tools: {words_of(error)}") from error
+            return self._listed
+
+    async def close(self) -> None:
+        """End the server."""
+        self._over.set()
+        if self._holding is not None:
+            if self._ready is not None and not self._ready.done():
+                self._holding.cancel()
+            await asyncio.wait((self._holding,))
+
+    def end(self) -> None:
+        """Have it end, because it is broken."""
+        self._over.set()
+
+    async def _hold(self, transport: Transport, ready: asyncio.Future[Client]) -> None:
+        """Open the session and keep it until it is over. Never raises."""
+        began_s = time.monotonic()
+        self._complaint = complaint = Complaint()
+        complaint.ended = self._over.set
+        try:
+            async with (
+                asyncio.timeout(self.registration.start_s) as starting,
+                transport(complaint) as streams,
+                self._session(streams) as client,
+            ):
+                starting.reschedule(None)
+                began_s = time.monotonic()
+                ready.set_result(client)
+                await self._over.wait()
+        except TimeoutError:
+            self._failed(ready, f"it did not start within {self.registration.start_s:g} s", complaint)
+        except Exception as error:  # noqa: BLE001 - another's program: whatever it does, it has ended
+            self._failed(ready, words_of(error), complaint)
+        else:
+            self._failures = 0 if time.monotonic() - began_s > STEADY_S or not complaint.reason else self._failures + 1
+            self._pause(complaint.words())
+        finally:
+            if not ready.done():
+                ready.set_exception(ServerAwayError(f"The MCP server {self.server.name} was ended while it started."))
+
+    def _session(self, streams: Streams) -> Client:
+        return Client(
+            _Opened(streams),
+            elicitation_callback=self._elicited,
+            sampling_callback=self._sampled,
+            list_roots_callback=self._roots,
+            message_handler=self._notified,
+            client_info=types.Implementation(name="turnwright", version=__version__),
+            cache=None,
+        )
+
+    def _failed(self, ready: asyncio.Future[Client], why: str, complaint: Complaint) -> None:
+        self._failures += 1
+        problem = complaint.words()
+        self._pause(why if not problem or problem in why else f"{why}; {problem}")
+        _log.warning("mcp_server_failed", server=self.server.name, project=self.server.project, problem=self._why)
+        if not ready.done():
+            ready.set_exception(ServerAwayError(self._why))
+
+    def _pause(self, why: str) -> None:
+        pause_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**self._failures) if self._failures else 0.0
+        self._not_before_s = time.monotonic() + pause_s
+        self._why = f"The MCP server {self.server.name} cannot be asked: {why[:DETAIL_CHARS_MAX] or 'it has ended'}."
+
+    async def _elicited(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        del context
+        # With several calls in progress nobody can know whose question it is, and so whom to ask.
+        if self.elicit is None or self.busy != 1:
+            return types.ElicitResult(action="cancel")
+        return await self.elicit(params)
+
+    async def _sampled(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        del context
+        return await self.sampled(params)
+
+    async def sampled(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
+        """What a model says to a server that asks it, or why none does."""
+        if not self.registration.sampling:
+            text = f"Nobody has allowed {self.server.name} to ask a model: `sampling` of its registration names one."
+            return types.ErrorData(code=types.INVALID_REQUEST, message=text)
+        if self.sample is None or self.busy != 1:
+            text = "A model is asked for one call at a time: it is not known for which of several this is."
+            return types.ErrorData(code=types.INVALID_REQUEST, message=text)
+        return await self.sample(params)
+
+    async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
+        del context
+        return self.roots()
+
+    def roots(self) -> types.ListRootsResult:
+        uri: Any = self.root.as_uri()
+        return types.ListRootsResult(roots=[types.Root(uri=uri, name=self.server.project)])
+
+    async def _notified(self, message: types.ServerNotification | Exception) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._listed = None
+
+
+class _Mended:
+    """A stream of messages in which one odd tool does not cost its list the others."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def receive(self) -> Any:
+        return _mend(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Mended:
+        return self
+
+    async def __anext__(self) -> Any:
+        return _mend(await anext(self._stream))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stream.aclose()
+
+
+def _mend(message: Any) -> Any:
+    """Tools without a name are left out; those with a schema that is none of an object take any arguments."""
+    result = getattr(getattr(message, "message", None), "result", None)
+    if isinstance(result, dict) and isinstance(tools := result.get("tools"), list):
+        result["tools"] = [
+            _mended(tool) for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+        ]
+    return message
+
+
+def _mended(tool: dict[str, Any]) -> dict[str, Any]:
+    schema = tool.get("inputSchema")
+    is_fit = isinstance(schema, dict) and schema.get("type") == "object"
+    return tool if is_fit else {**tool, "inputSchema": {"type": "object"}}
+
+
+class _Opened:
+    """Streams that are there already, as the SDK takes them."""
+
+    def __init__(self, streams: Streams) -> None:
+        reads, writes = streams
+        self._streams = _Mended(reads), writes
+
+    async def __aenter__(self) -> Any:
+        return self._streams
+
+    async def __aexit__(self, *_: object) -> None:
+        """They are closed by who has opened them."""
+
+
+async def _all_tools(client: Client) -> list[types.Tool]:
+    found: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(found) >= TOOLS_MAX:
+            break
+    return found[:TOOLS_MAX]
+
+
+def words_of(error: BaseException) -> str:
+    """An error in one line, the first of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())[:DETAIL_CHARS_MAX] or type(error).__name__

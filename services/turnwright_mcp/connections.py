@@ -1,0 +1,145 @@
+"""The servers of all projects: at most so many at a time, and none longer than it is used.
+
+A connection belongs to one project and one registration: two projects have two sessions, and two processes, with the
+same server. Source: docs/adr/0084.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import httpx2
+from msgspec import Struct
+
+from turnwright_kit.sandbox.sandbox import Sandbox
+from turnwright_mcp.connection import McpConnection, ServerAwayError, Transport
+from turnwright_mcp.registration import McpSecrets, McpServer, check_host
+from turnwright_mcp.transports import Complaint, HttpServer, StdioServer, Streams
+
+LOOK_S: Final = 5.0
+"""Seconds between two looks for servers that nobody uses."""
+KNOWN_MAX: Final = 1024
+"""Servers that are remembered, with the tools that they had."""
+
+NAME_HEADER: Final = "turnwright-mcp-name"
+REGISTRATION_HEADER: Final = "mcp"
+"""What the registration of a tool server has; the executor sends it on."""
+SHARED_HEADER: Final = "turnwright-mcp-shared"
+"""`true`: the operator has registered it. Only executors send headers that begin like this."""
+
+FolderOf = Callable[[str], Awaitable[Path | None]]
+"""The folder of a project on this host; None: it has none here."""
+AuthOf = Callable[[McpServer, str], httpx2.Auth | None]
+
+
+class PoolLimits(Struct, frozen=True):
+    """How many servers there are at a time, and for how long."""
+
+    of_project: int = 16
+    of_all: int = 128
+    idle_s: float = 600.0
+    hosts: tuple[str, ...] = ()
+    """Where projects may have servers of their own by URL, as patterns."""
+
+
+class Connections:
+    """The servers. Closed at the end of the process."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        secrets: McpSecrets,
+        root_of: FolderOf,
+        limits: PoolLimits,
+        auth_of: AuthOf,
+        caches: Path,
+    ) -> None:
+        """`caches`: folder of the directories that programs of one project write in the place of shared ones."""
+        self._sandbox, self._secrets, self._root_of, self._limits = sandbox, secrets, root_of, limits
+        self._auth_of, self._caches = auth_of, caches
+        self._known: dict[McpServer, McpConnection] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def opened(self, server: McpServer) -> tuple[McpConnection, Transport]:
+        """The connection of a server, and how its session is opened. Raises ServerAwayError."""
+        found = self._known.get(server)
+        if found is None:
+            found = await self._new(server)
+        if not found.is_live:
+            await self._make_room(found)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look(), name="idle mcp servers")
+        return found, partial(self._transport, found)
+
+    async def _new(self, server: McpServer) -> McpConnection:
+        try:
+            registration = server.registration()
+            if registration.url:
+                check_host(server, registration.url, self._limits.hosts)
+        except ValueError as error:
+            raise ServerAwayError(f"{server.name}: {error}") from None
+        root = await self._root_of(server.project)
+        if root is None:
+            raise ServerAwayError(f"The folder of {server.project} is not on the host of its MCP servers.")
+        self._forget()
+        return self._known.setdefault(server, McpConnection(server, registration, root))
+
+    def _transport(self, found: McpConnection, complaint: Complaint) -> AbstractAsyncContextManager[Streams]:
+        registration = found.registration
+        if registration.url:
+            headers = self._secrets.resolved(found.server, registration.headers)
+            auth = self._auth_of(found.server, registration.url) if registration.oauth else None
+            return HttpServer(registration.url, headers, auth).connected(complaint)
+        environment = self._secrets.resolved(found.server, registration.env)
+        own = hashlib.sha256(os.fsencode(found.root)).hexdigest()[:32]
+        caches = "" if found.server.is_shared else str(self._caches / own)
+        argv = ("/usr/bin/env", registration.command, *registration.args)
+        return StdioServer(argv, found.root, environment, self._sandbox, caches).connected(complaint)
+
+    async def _make_room(self, wanted: McpConnection) -> None:
+        """Raises ServerAwayError if all that there may be are at work."""
+        live = [one for one in self._known.values() if one.is_live]
+        own = [one for one in live if one.server.project == wanted.server.project]
+        for found, most in ((own, self._limits.of_project), (live, self._limits.of_all)):
+            if len(found) < most:
+                continue
+            idle = min((one for one in found if one.is_idle), key=lambda one: one.used_s, default=None)
+            if idle is None:
+                raise ServerAwayError(f"{most} MCP servers are at work, and no more may be at a time: try again later.")
+            await idle.close()
+
+    def _forget(self) -> None:
+        rests = [server for server, one in self._known.items() if not one.is_live]
+        for server in rests[: max(0, len(self._known) - KNOWN_MAX + 1)]:
+            del self._known[server]
+
+    async def _look(self) -> None:
+        """End servers that nobody has used for long."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            before_s = time.monotonic() - self._limits.idle_s
+            for one in list(self._known.values()):
+                if one.is_live and one.is_idle and one.used_s < before_s:
+                    await one.close()
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await asyncio.gather(*(one.close() for one in self._known.values()))
+
+
+def registered_in(metadata: Mapping[str, str], project: str) -> McpServer:
+    """The server that a call is for. Raises ValueError with a sentence."""
+    name, text = metadata.get(NAME_HEADER, ""), metadata.get(REGISTRATION_HEADER, "")
+    if not name or not text or not project:
+        raise ValueError(f"a call names its project, and has the headers {NAME_HEADER} and {REGISTRATION_HEADER}")
+    return McpServer(project, name, text, metadata.get(SHARED_HEADER) == "true")

@@ -1,0 +1,84 @@
+"""Tokens of servers that want OAuth: got by `turnwright mcp login`, kept in private files, and made fresh as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from msgspec import Struct
+from pydantic import AnyUrl
+
+from turnwright_kit.private_files import read_private, replacing_atomically
+from turnwright_mcp.registration import McpSecrets, McpServer
+
+REDIRECT: Final = "http://127.0.0.1:7446/callback"
+"""Where a browser comes back to while somebody logs in."""
+
+Visit = Callable[[str], Awaitable[None]]
+Return = Callable[[], Awaitable[AuthorizationCodeResult]]
+
+
+class LoginNeededError(Exception):
+    """Somebody has to log in. The text says how."""
+
+
+class StoredTokens(Struct, frozen=True):
+    """The tokens that there are."""
+
+    secrets: McpSecrets
+
+    def auth(
+        self, server: McpServer, url: str, visit: Visit | None = None, returns: Return | None = None
+    ) -> httpx2.Auth:
+        """What gives requests their token. Without `visit` nobody can log in."""
+
+        async def refuse(_: str) -> None:
+            raise LoginNeededError(f"somebody has to log in: turnwright mcp login {server.name}")
+
+        metadata = OAuthClientMetadata(
+            client_name="Turnwright",
+            redirect_uris=[AnyUrl(REDIRECT)],
+            grant_types=["authorization_code", "refresh_token"],
+            response_types=["code"],
+        )
+        folder = self.secrets.folder(server)
+        storage = TokenFiles(folder / f"oauth-{server.name}.token", folder / f"oauth-{server.name}.client")
+        return OAuthClientProvider(url, metadata, storage, visit or refuse, returns)
+
+
+class TokenFiles(Struct, frozen=True):
+    """Implements the SDK's TokenStorage."""
+
+    token: Path
+    client: Path
+
+    async def get_tokens(self) -> OAuthToken | None:
+        text = _read(self.token)
+        return OAuthToken.model_validate_json(text) if text else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        _write(self.token, tokens.model_dump_json(exclude_none=True))
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        text = _read(self.client)
+        return OAuthClientInformationFull.model_validate_json(text) if text else None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        _write(self.client, client_info.model_dump_json(exclude_none=True))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_private(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with replacing_atomically(path) as scratch:
+        scratch.write_text(text)

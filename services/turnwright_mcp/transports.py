@@ -1,0 +1,235 @@
+"""The two ways to a server: its standard streams, in the sandbox; and streamable HTTP. Both with bounds.
+
+A server is another's program. A message that is too long, or one after another that is none, ends the connection; what
+it writes to standard error is kept only at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from msgspec import Struct
+
+from turnwright_kit.sandbox.command_process import CommandProcess
+from turnwright_kit.sandbox.environment import allowed_environment
+from turnwright_kit.sandbox.sandbox import Sandbox
+from turnwright_kit.sandbox.starting import ConfinedCommand, Pipes, ProcessLimits, opened_pipes
+
+MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Longest message of a server, and longest answer by HTTP."""
+UNREADABLE_MAX: Final = 100
+"""Lines in a row that are no messages before a connection ends: some servers print to their standard output."""
+TAIL_BYTES: Final = 2048
+"""What is kept of standard error."""
+HTTP_CONNECT_S: Final = 10.0
+LEAVE_S: Final = 2.0
+"""Seconds that a server has to end once its input has."""
+LIMITS: Final = ProcessLimits(cpu_s=0)
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class Complaint:
+    """Why a connection has ended, as far as anybody knows."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.tail = b""
+        self.ended: Callable[[], None] = lambda: None
+        """Is called once the server's output has ended."""
+
+    def words(self) -> str:
+        output = " ".join(self.tail.decode(errors="replace").split())[-300:]
+        return "; ".join(filter(None, (self.reason, output and f"it said: {output}")))
+
+
+class StdioServer(Struct, frozen=True):
+    """A program that speaks the protocol on its standard streams."""
+
+    argv: tuple[str, ...]
+    root: Path
+    environment: Mapping[str, str]
+    sandbox: Sandbox
+    caches: str = ""
+
+    @asynccontextmanager
+    async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
+        """Its streams while it runs. Raises OSError if it cannot be started."""
+        given = {**allowed_environment(os.environ), **self.environment}
+        command = ConfinedCommand(self.argv, self.root, given, LIMITS, caches=self.caches)
+        async with AsyncExitStack() as leaving:
+            pipes = leaving.enter_context(opened_pipes(has_input=True))
+            reader, complaints, writer = await _streams(pipes, leaving)
+            process = command.start(self.sandbox, pipes)
+            leaving.push_async_callback(_end, process)
+            yield await leaving.enter_async_context(_carried(reader, writer, complaints, complaint))
+
+
+async def _end(process: CommandProcess) -> None:
+    with anyio.CancelScope(shield=True):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await process.wait()
+        await process.kill()
+
+
+async def _streams(
+    pipes: Pipes, leaving: AsyncExitStack
+) -> tuple[asyncio.StreamReader, asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    readers = []
+    for channel, limit in ((1, MESSAGE_BYTES_MAX), (2, TAIL_BYTES)):
+        reader = asyncio.StreamReader(limit)
+        file = leaving.enter_context(os.fdopen(pipes.take_reader(channel), "rb", 0))
+        transport, _ = await loop.connect_read_pipe(lambda reader=reader: asyncio.StreamReaderProtocol(reader), file)  # type: ignore[misc]
+        leaving.callback(transport.close)
+        readers.append(reader)
+    file = leaving.enter_context(os.fdopen(pipes.take_input(), "wb", 0))
+    sending, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+    leaving.callback(_abort, sending)
+    writer = asyncio.StreamWriter(sending, protocol, None, loop)
+    return readers[0], readers[1], writer
+
+
+def _abort(sending: asyncio.WriteTransport) -> None:
+    # One that is closed has forgotten its loop.
+    with suppress(AttributeError):
+        sending.abort()
+
+
+@asynccontextmanager
+async def _carried(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    complaints: asyncio.StreamReader,
+    complaint: Complaint,
+) -> AsyncIterator[Streams]:
+    """Messages between a process and a session, one at a time in each direction."""
+    incoming, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outbox, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def read() -> None:
+        async with incoming:
+            unreadable = 0
+            while line := await _line(reader, complaint):
+                message = _message(line)
+                unreadable = unreadable + 1 if isinstance(message, Exception) else 0
+                if unreadable > UNREADABLE_MAX:
+                    complaint.reason = f"it wrote {unreadable} lines which are not messages of the protocol"
+                    return
+                await incoming.send(message)
+
+    async def write() -> None:
+        async with outgoing:
+            async for message in outgoing:
+                writer.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await writer.drain()
+
+    async def listen() -> None:
+        while piece := await complaints.read(TAIL_BYTES):
+            complaint.tail = (complaint.tail + piece)[-TAIL_BYTES:]
+
+    tasks = [asyncio.create_task(_to_the_end(work()), name=f"mcp {work.__name__}") for work in (read, write, listen)]
+    # A server that no longer reads is gone, too: its requests must not hang.
+    tasks[1].add_done_callback(lambda _: incoming.close())
+    tasks[0].add_done_callback(lambda _: complaint.ended())
+    try:
+        yield inbox, outbox
+    finally:
+        writer.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for stream in (inbox, outbox, incoming, outgoing):
+            stream.close()
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Whatever breaks a stream is its end."""
+    with suppress(OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        await work
+
+
+async def _line(reader: asyncio.StreamReader, complaint: Complaint) -> bytes:
+    """A line; empty at the end."""
+    try:
+        return await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError:
+        complaint.reason = complaint.reason or "its output has ended"
+    except asyncio.LimitOverrunError:
+        complaint.reason = f"it sent a message of more than {MESSAGE_BYTES_MAX} bytes"
+    return b""
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+class HttpServer(Struct, frozen=True):
+    """A server that speaks streamable HTTP."""
+
+    url: str
+    headers: Mapping[str, str]
+    auth: httpx2.Auth | None = None
+
+    @asynccontextmanager
+    async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
+        """Its streams."""
+        async with (
+            httpx2.AsyncClient(
+                headers=dict(self.headers),
+                auth=self.auth,
+                timeout=httpx2.Timeout(HTTP_CONNECT_S, read=None),
+                transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint),
+                trust_env=False,
+            ) as client,
+            streamable_http_client(self.url, http_client=client) as streams,
+        ):
+            yield streams  # type: ignore[misc]
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Ends answers that are too long; streams of events have bounds of their own."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, complaint: Complaint) -> None:
+        self._inner, self._complaint = inner, complaint
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _Counted(response.stream, self._complaint)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, inner: object, complaint: Complaint) -> None:
+        self._inner, self._complaint = inner, complaint
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        left = MESSAGE_BYTES_MAX
+        async for piece in self._inner:  # type: ignore[attr-defined]
+            left -= len(piece)
+            if left < 0:
+                self._complaint.reason = f"it sent an answer of more than {MESSAGE_BYTES_MAX} bytes"
+                raise httpx2.ReadError(self._complaint.reason)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()  # type: ignore[attr-defined]

@@ -1,0 +1,87 @@
+"""The process that calls MCP servers, in a test: its service before a real store, and an executor's calls to it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc
+
+from services import SECRET, Services, running
+from turnwright_kit.server import RunningServer
+from turnwright_mcp.config import McpSettings
+from turnwright_mcp.connections import NAME_HEADER, REGISTRATION_HEADER, SHARED_HEADER
+from turnwright_mcp.wiring import build
+
+HOSTILE = Path(__file__).parent / "hostile.py"
+
+
+def hostile(kind: str, *more: str, **registration) -> dict:
+    """The registration of a server that misbehaves."""
+    return {"command": sys.executable, "args": [str(HOSTILE), kind, *more], **registration}
+
+
+class Bridge:
+    """The process, as executors call it."""
+
+    def __init__(self, services: Services, channel: grpc.aio.Channel) -> None:
+        self.services = services
+        self.stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+        self.calls = 0
+
+    def metadata(self, registration: dict, *, shared: bool = True, name: str = "server"):
+        return (
+            ("authorization", f"Bearer {SECRET}"),
+            (NAME_HEADER, name),
+            (REGISTRATION_HEADER, json.dumps(registration)),
+            *([(SHARED_HEADER, "true")] if shared else []),
+        )
+
+    async def describe(self, registration: dict, project: str = "", version: str = "", **more):
+        request = tool_service_pb2.DescribeRequest(project=project or self.services.project, version=version)
+        return await self.stub.Describe(request, metadata=self.metadata(registration, **more), timeout=60)
+
+    async def dispatch(self, registration: dict, tool: str = "work", *, timeout_s: float = 60, shared=True, **fields):
+        """The events of a call; those of one to go on with have its id."""
+        self.calls += "call_id" not in fields
+        given = {
+            "project": self.services.project,
+            "run": "r",
+            "call_id": f"log://{self.calls}",
+            "arguments": "{}",
+            "epoch": 1,
+        }
+        request = tool_service_pb2.DispatchRequest(tool=tool, **{**given, **fields})
+        metadata = self.metadata(registration, shared=shared)
+        return [one async for one in self.stub.Dispatch(request, metadata=metadata, timeout=timeout_s)]
+
+    async def refused(self, registration: dict, tool: str = "work", **more):
+        """The error that a call ends with."""
+        try:
+            events = await self.dispatch(registration, tool, **more)
+        except grpc.aio.AioRpcError as error:
+            return error
+        raise AssertionError(events)
+
+
+def text(events) -> str:
+    """What a call has come to."""
+    return "\n".join(part.text for part in events[-1].result.parts)
+
+
+@asynccontextmanager
+async def bridging(root: Path, **settings) -> AsyncIterator[Bridge]:
+    given = {"sh_sandbox": "limits", "log_level": "error", "token": SECRET, "drain_s": 0.0, **settings}
+    async with running(root) as services:
+        made = McpSettings(home=root / "home", store=f"unix:{root}/store.sock", **given)
+        server = RunningServer(build(made, SECRET), f"unix:{root}/mcp.sock", SECRET, made.drain_s)
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"unix:{root}/mcp.sock") as channel:
+                yield Bridge(services, channel)
+        finally:
+            await server.stop()

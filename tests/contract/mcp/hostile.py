@@ -1,0 +1,165 @@
+"""A server of MCP that misbehaves as its arguments say, without any library: `python hostile.py KIND [FILE]`.
+
+FILE gets a line for each call that it has begun. It speaks a protocol of 2024 unless its kind says otherwise.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+KIND = sys.argv[1]
+FILE = sys.argv[2] if len(sys.argv) > 2 else ""
+VERSION = "2025-06-18" if KIND == "asks" else "2024-11-05"
+HINTS = {"idempotent": {"idempotentHint": True}, "read": {"readOnlyHint": True}}
+
+
+def send(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def receive():
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit()
+    return json.loads(line)
+
+
+def tools():
+    names = ["work", "idempotent", "read", "die"]
+    if KIND == "changes" and Path(FILE).exists():
+        names = ["other"]
+    found = [
+        {"name": name, "inputSchema": {"type": "object"}, **({"annotations": HINTS[name]} if name in HINTS else {})}
+        for name in names
+    ]
+    if KIND == "schemas":
+        loop = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}
+        huge = {"type": "object", "properties": {"a": {"description": "x" * 1_000_000}}}
+        long = "n" * 200
+        found = [
+            {"name": "loop", "inputSchema": loop},
+            {"name": "huge", "inputSchema": huge},
+            {"name": "none", "inputSchema": {}},
+            {"name": long, "inputSchema": {"type": "object"}},
+            {"name": "Two words", "inputSchema": {"type": "object"}},
+            {"name": "two_words", "inputSchema": {"type": "object"}},
+        ]
+    return found
+
+
+def noted(name):
+    if FILE:
+        with Path(FILE).open("a") as file:
+            file.write(f"{name}\n")
+
+
+def answered(request, text="done"):
+    send(id=request["id"], result={"content": [{"type": "text", "text": text}]})
+
+
+def call(request):  # noqa: C901 - one case for each kind
+    name = request["params"]["name"]
+    noted(name)
+    match KIND:
+        case "silent":
+            return
+        case "dies":
+            os._exit(3)
+        case "slow":
+            time.sleep(float(os.environ.get("SLOW_S", "1000")))
+            answered(request)
+        case "floods":
+            token = request["params"]["_meta"]["progressToken"]
+            for number in range(20_000):
+                send(
+                    method="notifications/progress",
+                    params={"progressToken": token, "progress": number, "message": "x" * 1000},
+                )
+            answered(request)
+        case "huge":
+            answered(request, "x" * 100_000_000)
+        case "long":
+            answered(request, "x" * 2_000_000)
+        case "garbage":
+            for _ in range(20):
+                print("this is no message", flush=True)
+            print('{"jsonrpc": "2.0", "id": ', flush=True)
+            answered(request)
+        case "endless-garbage":
+            while True:
+                print("this is no message", flush=True)
+        case "ids":
+            send(id=999_999, result={"content": []})
+            send(id="other", result={"content": []})
+            send(id=None, error={"code": 1, "message": "no"})
+        case "asks":
+            asked(request)
+        case "changes":
+            send(method="notifications/tools/list_changed")
+            answered(request)
+        case "environment":
+            answered(
+                request,
+                json.dumps({"environ": dict(os.environ), "cwd": str(Path.cwd()), "home": seen("~"), "up": seen("..")}),
+            )
+        case _:
+            answered(request)
+
+
+def seen(path):
+    try:
+        return sorted(one.name for one in Path(path).expanduser().iterdir())
+    except OSError as error:
+        return str(error)
+
+
+def asked(request):
+    number = 0
+    while True:
+        number += 1
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+        send(
+            id=f"q{number}",
+            method="elicitation/create",
+            params={"message": f"Name {number}?", "requestedSchema": schema},
+        )
+        while True:
+            message = receive()
+            if message.get("method") == "notifications/cancelled":
+                return
+            if message.get("id") == f"q{number}":
+                break
+        if FILE:
+            noted(json.dumps(message.get("result")))
+        if os.environ.get("QUESTIONS") == str(number):
+            answered(request, json.dumps(message["result"]))
+            return
+
+
+def main():
+    if KIND == "never-starts":
+        time.sleep(1000)
+    if KIND == "no-program":
+        sys.stderr.write("I have no key.\n")
+        sys.exit(4)
+    while True:
+        request = receive()
+        method = request.get("method")
+        if method == "initialize":
+            info = {"name": "hostile", "version": "1"}
+            capabilities = {"tools": {"listChanged": True}}
+            send(
+                id=request["id"], result={"protocolVersion": VERSION, "serverInfo": info, "capabilities": capabilities}
+            )
+        elif method == "tools/list":
+            send(id=request["id"], result={"tools": tools()})
+        elif method == "tools/call":
+            call(request)
+        elif "id" in request and method:
+            send(id=request["id"], error={"code": -32601, "message": "no such method"})
+
+
+main()

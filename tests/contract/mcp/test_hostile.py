@@ -1,0 +1,135 @@
+"""MCP servers that misbehave, each a real process: what a call comes to, and that the next one is served."""
+
+import asyncio
+import json
+
+import grpc
+import pytest
+from turnwright.types.v1.command_record_pb2 import EFFECT_CLASS_IDEMPOTENT, EFFECT_CLASS_OUTSIDE, EFFECT_CLASS_PURE
+
+from contract.mcp.bridging import bridging, hostile, text
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(180)]
+
+UNAVAILABLE, LATE = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_server_of_2024_is_listed_and_called(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        listed = await bridge.describe(hostile("well"))
+        effects = {one.name: (one.effect_class, one.annotations.read_only) for one in listed.tools}
+        assert effects == {
+            "work": (EFFECT_CLASS_OUTSIDE, False),
+            "idempotent": (EFFECT_CLASS_IDEMPOTENT, False),
+            "read": (EFFECT_CLASS_PURE, True),
+            "die": (EFFECT_CLASS_OUTSIDE, False),
+        }
+        assert (await bridge.describe(hostile("well"), version=listed.version)).unchanged
+        assert text(await bridge.dispatch(hostile("well"))) == "done"
+        # What the operator says of a tool counts more than what its server does.
+        believed = hostile("well", effects={"read": "outside", "*": "read_only"})
+        effects = {one.name: one.effect_class for one in (await bridge.describe(believed)).tools}
+        assert effects["read"] == EFFECT_CLASS_OUTSIDE
+        assert effects["work"] == EFFECT_CLASS_PURE
+
+
+@pytest.mark.parametrize("kind", ["silent", "ids"])
+async def test_one_that_never_answers_costs_the_time_limit_of_the_call(tmp_path, kind):
+    async with bridging(tmp_path) as bridge:
+        await bridge.describe(hostile(kind))
+        assert (await bridge.refused(hostile(kind), timeout_s=1)).code() is LATE
+        assert (await bridge.refused(hostile(kind), timeout_s=1)).code() is LATE
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("dies", "left during the call"), ("huge", "more than 16777216 bytes"), ("endless-garbage", "not messages")],
+)
+async def test_one_that_breaks_in_a_call_leaves_it_unknown_and_is_started_again(tmp_path, kind, words):
+    calls = tmp_path / "calls"
+    async with bridging(tmp_path) as bridge:
+        lost = await bridge.refused(hostile(kind, str(calls)))
+        assert lost.code() is UNAVAILABLE
+        assert words in lost.details()
+        while (again := await bridge.refused(hostile(kind, str(calls)))).code() is not UNAVAILABLE:
+            # Not before its pause is over.
+            assert again.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "at the earliest" in again.details()
+            await asyncio.sleep(0.05)
+        assert calls.read_text().splitlines() == ["work", "work"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("no-program", "I have no key."), ("never-starts", "did not start within 1 s")]
+)
+async def test_one_that_does_not_start_is_told_with_what_it_says(tmp_path, kind, words):
+    async with bridging(tmp_path) as bridge:
+        error = await bridge.refused(hostile(kind, start_s=1))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert words in error.details()
+
+
+async def test_floods_and_lines_that_are_no_messages_are_survived(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        events = await bridge.dispatch(hostile("floods"))
+        assert text(events) == "done"
+        assert sum(len(one.progress.text) for one in events) < 20_000 * 1000
+        assert text(await bridge.dispatch(hostile("garbage"))) == "done"
+        assert len(text(await bridge.dispatch(hostile("long")))) == 2_000_000
+
+
+async def test_a_changed_list_is_read_again(tmp_path):
+    mark = tmp_path / "calls"
+    async with bridging(tmp_path) as bridge:
+        server = hostile("changes", str(mark))
+        before = await bridge.describe(server)
+        await bridge.dispatch(server)
+        while (after := await bridge.describe(server, version=before.version)).unchanged:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.05)
+        assert [one.name for one in after.tools] == ["other"]
+
+
+async def test_odd_schemas_and_names_are_passed_on_within_bounds(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        tools = (await bridge.describe(hostile("schemas"))).tools
+        assert [one.name for one in tools] == ["loop", "huge", "none", "n" * 200, "Two words", "two_words"]
+        assert len(tools[1].schema) == 256 * 1024 + 1
+
+
+async def test_a_question_waits_outside_of_the_call_until_it_is_answered(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        server = hostile("asks", env={"QUESTIONS": "2"})
+        [first] = await bridge.dispatch(server, call_id="log://q")
+        assert "Name 1?" in first.proposal.body
+        going_on = {"call_id": "log://q", "proposal_state": first.proposal.state}
+        # An answer that does not fit is asked for again.
+        [again] = await bridge.dispatch(server, **going_on, comment='{"age": 3}')
+        assert "has no age" in again.proposal.body
+        [second] = await bridge.dispatch(server, **going_on, comment="Ann")
+        assert "Name 2?" in second.proposal.body
+        done = await bridge.dispatch(server, **going_on, comment='{"name": "Bob"}')
+        assert json.loads(text(done)) == {"action": "accept", "content": {"name": "Bob"}}
+        # There is nothing to go on with any more, and nobody knows of it.
+        assert (await bridge.refused(server, **going_on, comment="Ann")).code() is UNAVAILABLE
+
+
+async def test_a_cancelled_question_ends_its_call(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        server = hostile("asks")
+        [asked] = await bridge.dispatch(server, call_id="log://q")
+        from turnwright.tool.v1.tool_service_pb2 import CancelRequest
+
+        request = CancelRequest(project=bridge.services.project, run="r", call_id="log://q", epoch=1)
+        await bridge.stub.Cancel(request, metadata=bridge.metadata(server))
+        lost = await bridge.refused(server, call_id="log://q", proposal_state=asked.proposal.state)
+        assert lost.code() is UNAVAILABLE
+
+
+async def test_an_executor_that_has_lost_the_run_calls_nothing(tmp_path):
+    calls = tmp_path / "calls"
+    async with bridging(tmp_path) as bridge:
+        server = hostile("well", str(calls))
+        assert text(await bridge.dispatch(server, epoch=7)) == "done"
+        assert (await bridge.refused(server, epoch=6)).code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert text(await bridge.dispatch(server, epoch=1, run="other")) == "done"
+        assert calls.read_text().splitlines() == ["work", "work"]
