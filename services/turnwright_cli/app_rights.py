@@ -16,7 +16,7 @@ _RULES_FILE: Final = Option(["--rules"], metavar="FILE", type=FILE, help="The ru
 _GRANTED: Final = Argument(["subject"], metavar="SUBJECT", help="user:NAME, group:NAME, or * for everybody.")
 _ROLE: Final = click.Choice(["viewer", "member", "owner", "operator"])
 _RIGHT: Final = click.Choice(["read", "run", "decide", "edit", "files", "command", "manage", "admin"])
-_AUDIENCE: Final = click.Choice(["executor", "store", "assembler", "provider"])
+_AUDIENCE: Final = click.Choice(["executor", "store", "assembler", "provider", "mcp"])
 
 
 def add_rights(app: click.Group) -> None:

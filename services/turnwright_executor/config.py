@@ -10,6 +10,7 @@ from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_executor.domain.tool_servers import allowed_hosts
 from turnwright_kit.addresses import host_of
+from turnwright_kit.sandbox.settings import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
 from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
 from turnwright_ui import files as files_of_the_page
 
@@ -118,6 +119,11 @@ class ExecutorSettings(PeerSettings):
         "",
         check=check_tool_hosts,
     )
+    mcp: str = setting(
+        "Address of the process that calls MCP servers (docs/mcp.md). Empty: the executor starts one when a server is "
+        "first needed.",
+        "",
+    )
     tool_deadline_s: float = setting("Time limit for one step of a plugin's tool, in seconds.", 60.0, gt=0, le=3600)
 
     token_divisor: int = setting(
@@ -189,21 +195,9 @@ class ExecutorSettings(PeerSettings):
         le=5 * 1024 * 1024,
     )
     sh_processes_max: int = setting("Maximum number of processes of the user while a command runs.", 512, ge=8)
-    sh_sandbox: Literal["auto", "bubblewrap", "landlock", "limits"] = setting(
-        "How commands are confined: `bubblewrap` or `landlock` (the executor refuses to start if it does not work), "
-        "`limits` (resource limits only: commands can read and change what the executor can), or `auto` (bubblewrap, "
-        "else Landlock, else no command runs).",
-        "auto",
-    )
-    sh_writable: str = setting(
-        "Directories outside the project that sandboxed commands may write to, separated by colons.",
-        "~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2/repository:~/.gradle/caches:~/.gradle/wrapper",
-    )
-    sh_readable: str = setting(
-        "Extra files and directories that sandboxed commands may read, such as `~/.gitconfig`, separated "
-        "by colons. The project, system files, toolchains and caches are readable anyway.",
-        "",
-    )
+    sh_sandbox: SandboxChoice = SH_SANDBOX
+    sh_writable: str = SH_WRITABLE
+    sh_readable: str = SH_READABLE
     web_searxng_url: str = setting(
         "URL of the SearXNG instance that `search` uses. It must answer in JSON. Empty: models do not get"
         " the `search` tool.",

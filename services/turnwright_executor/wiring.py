@@ -29,6 +29,7 @@ from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.peers.assembler import AssemblerPackets
 from turnwright_executor.peers.deliveries import Deliveries
 from turnwright_executor.peers.explaining import PacketExplanations
+from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
 from turnwright_executor.peers.owner_monitors import OwnerMonitors
 from turnwright_executor.peers.owners import Owners
 from turnwright_executor.peers.policy import follow_policy, renew_policy
@@ -220,7 +221,10 @@ class _Wired:
         key = settings.own_key or (TokenKey.of(self._secret, "executor") if self._secret else None)
         self._callbacks = Callbacks(key)
         hosts = allowed_hosts(settings.tool_hosts)
-        return GrpcToolServers(registered.of, registered.secret, hosts, settings.tls, self._callbacks.make)
+        bridge = McpBridge(
+            BridgePlace(settings.mcp, settings.home, settings.store, self._secret, settings.peer_token("mcp"))
+        )
+        return GrpcToolServers(registered.of, registered.secret, hosts, settings.tls, self._callbacks.make, bridge)
 
     def _services(self, tools: Mapping[str, Tool]) -> Services:
         """What every loop works with."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
+from turnwright_kit.sandbox.settings import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
 from turnwright_kit.settings import PeerSettings, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7445"
@@ -12,14 +13,9 @@ DEFAULT_LISTEN: Final = "127.0.0.1:7445"
 class McpSettings(PeerSettings):
     """Its settings. Its servers are confined like commands, by the settings that executors have for those."""
 
-    sh_sandbox: Literal["auto", "bubblewrap", "landlock", "limits"] = setting(
-        "How MCP servers that are programs are confined, as commands are by executors.", "auto"
-    )
-    sh_writable: str = setting(
-        "Directories outside the project that sandboxed commands may write to, separated by colons.",
-        "~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2/repository:~/.gradle/caches:~/.gradle/wrapper",
-    )
-    sh_readable: str = setting("Extra files and directories that sandboxed commands may read, separated by colons.", "")
+    sh_sandbox: SandboxChoice = SH_SANDBOX
+    sh_writable: str = SH_WRITABLE
+    sh_readable: str = SH_READABLE
     mcp_hosts: str = setting(
         "Where the owners of projects may have MCP servers by URL: hosts, also as patterns like `*.example.com`, "
         "separated by commas. Empty: nowhere.",

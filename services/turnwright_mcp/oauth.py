@@ -12,7 +12,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from msgspec import Struct
 from pydantic import AnyUrl
 
-from turnwright_kit.private_files import read_private, replacing_atomically
+from turnwright_core.private_files import read_private, replacing_atomically
 from turnwright_mcp.registration import McpSecrets, McpServer
 
 REDIRECT: Final = "http://127.0.0.1:7446/callback"

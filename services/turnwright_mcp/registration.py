@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import DecodeError, Struct, json
 
-from turnwright_kit.private_files import read_private
+from turnwright_core.private_files import read_private
 
 TEXT_CHARS_MAX: Final = 4096
 """Longest registration: a header holds it."""

@@ -30,7 +30,7 @@ def sampled_by(model: str, request: tool_service_pb2.DispatchRequest) -> Sample:
             return _refused(f"A model is asked texts, of at most {PROMPT_CHARS_MAX} characters.")
         try:
             async with Client.connect(request.callback.address, request.callback.token) as client:
-                loop = await client.run_to_end(await client.ask(request.project, prompt, model=model))
+                loop = (await client.run_to_end(await client.ask(request.project, prompt, model=model))).loop
         except TurnwrightError as error:
             return _refused(error.message)
         if loop.status != COMPLETED:

@@ -6,6 +6,7 @@ Source: architecture 10; docs/adr/0081.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -28,7 +29,10 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]{1,253}
 _HEADER: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KEPT_HEADERS: Final = ("grpc-", "host", "te", "content-", "connection", "turnwright-")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_KNOWN: Final = frozenset({"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s"})
+_KNOWN: Final = frozenset({"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s", "mcp"})
+
+MCP: Final = "mcp"
+"""The address of a server that speaks MCP, and the header with its registration."""
 
 
 class RegisteredServer(Struct, frozen=True):
@@ -36,7 +40,7 @@ class RegisteredServer(Struct, frozen=True):
 
     name: str
     address: str
-    """`host:port`; `unix:/path` where the operator says so."""
+    """`host:port`; `unix:/path` where the operator says so; `mcp`: what the header `mcp` registers."""
     tls: str = "auto"
     """`deployment`: as services call each other; `public`: with the system's authorities; `none`: plaintext.
 
@@ -52,6 +56,10 @@ class RegisteredServer(Struct, frozen=True):
     """Time limit of a call."""
     project: str = ""
     """Whose it is; empty: the deployment's."""
+
+    @property
+    def is_mcp(self) -> bool:
+        return self.address == MCP
 
     @property
     def host(self) -> str:
@@ -85,7 +93,7 @@ def check_server(server: RegisteredServer) -> RegisteredServer:
     found = _ADDRESS.fullmatch(server.address)
     if is_socket and server.project:
         raise ValueError("a socket of this host is the operator's to name: give host:port")
-    if not is_socket and not (found and 0 < int(found["port"]) < 65536):
+    if not is_socket and not server.is_mcp and not (found and 0 < int(found["port"]) < 65536):
         raise ValueError(f"{server.address[:80]!r} is not an address: give host:port, such as tools.example.com:443")
     if server.tls not in TLS_WORDS:
         raise ValueError(f"tls is one of {', '.join(TLS_WORDS)}, not {server.tls!r}")
@@ -140,9 +148,9 @@ def _server_in(table: dict[str, Any]) -> RegisteredServer:
         return check_server(
             RegisteredServer(
                 str(table.get("name", "")),
-                str(table.get("address", "")),
+                MCP if MCP in table else str(table.get("address", "")),
                 str(table.get("tls", "auto")),
-                tuple((str(name).lower(), str(value)) for name, value in table.get("headers", {}).items()),
+                (*_headers_in(table), *(((MCP, json.dumps(table[MCP])),) if MCP in table else ())),
                 tuple((str(name).lower(), str(value)) for name, value in table.get("secret_headers", {}).items()),
                 tuple(map(str, table.get("tools", ()))),
                 float(table.get("timeout_s", TIMEOUT_S)),
@@ -150,6 +158,10 @@ def _server_in(table: dict[str, Any]) -> RegisteredServer:
         )
     except (AttributeError, TypeError) as error:
         raise ValueError(f"the server {table.get('name')!r} has a value of another type: {error}") from None
+
+
+def _headers_in(table: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name).lower(), str(value)) for name, value in table.get("headers", {}).items())
 
 
 def _secret_in(name: str, table: object) -> Secret:

@@ -22,6 +22,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.rpc.certificates import Tls
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
 from turnwright_executor.domain.tool_spec import ServedTool, specs_of
+from turnwright_executor.peers.mcp_bridge import McpBridge
 from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
 from turnwright_executor.wire.tools import described_from_pb, result_from_pb
@@ -98,11 +99,13 @@ class GrpcToolServers:
         allowed: AllowedHosts,
         tls: Tls,
         callback: Callback,
+        mcp: McpBridge,
     ) -> None:
         """`registered`: the servers for a project. `secret`: the value of one by its name, for a project.
 
-        That raises ValueError with a sentence.
+        That raises ValueError with a sentence. `mcp`: what calls those that speak MCP.
         """
+        self._mcp = mcp
         self._registered, self._secret, self._allowed, self._tls, self._callback = (
             registered, secret, allowed, tls, callback
         )  # fmt: skip
@@ -272,10 +275,13 @@ class GrpcToolServers:
             secrets = tuple((name, self._secret(secret, server.project)) for name, secret in server.secret_headers)
         except ValueError as error:
             raise Away(f"The header of {server.name} cannot be sent: {error}") from None
-        return (*server.headers, *secrets)
+        own = self._mcp.metadata(server) if server.is_mcp else ()
+        return (*server.headers, *secrets, *own)
 
     async def _ready(self, server: RegisteredServer) -> grpc.aio.Channel:
         """A channel with a connection. Raises Away, at once if it has just been away."""
+        if server.is_mcp:
+            server = await self._mcp.server()
         until_s, why = self._away.get(server, (0.0, ""))
         if time.monotonic() < until_s:
             raise Away(why)
@@ -312,6 +318,7 @@ class GrpcToolServers:
         await asyncio.gather(*tasks, return_exceptions=True)
         for channel in self._channels.values():
             await channel.close()
+        await self._mcp.close()
 
 
 def _event_of(message: pb.DispatchResponse) -> CallEvent | None:

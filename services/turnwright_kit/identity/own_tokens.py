@@ -22,7 +22,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_kit.identity.caller import OPERATOR, TIERS, Caller, Kind, Proof
 from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal
 
-AUDIENCES: Final = ("executor", "store", "assembler", "provider")
+AUDIENCES: Final = ("executor", "store", "assembler", "provider", "mcp")
 ISSUER: Final = "turnwright"
 
 DAYS: Final = 30

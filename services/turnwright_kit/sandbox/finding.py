@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,10 +15,8 @@ from turnwright_kit.sandbox import landlock
 from turnwright_kit.sandbox.environment import allowed_environment
 from turnwright_kit.sandbox.readable import readable
 from turnwright_kit.sandbox.sandbox import SECRETS, Backend, Sandbox, expanded
+from turnwright_kit.sandbox.settings import SandboxChoice
 from turnwright_kit.sandbox.starting import ConfinedCommand, exit_of
-
-Choice = Literal["auto", "bubblewrap", "landlock", "limits"]
-"""The setting: what works of the first two, in this order, or one kind only."""
 
 PROBE_S: Final = 30.0
 """Timeout for testing whether a sandbox works on this host, in seconds; a busy host needs some of them."""
@@ -35,7 +33,7 @@ class SandboxMissingError(Exception):
 
 
 async def find_sandbox(
-    choice: Choice, home: Path, writable: Sequence[str] = (), more: Sequence[str] = (), program: str = "bwrap"
+    choice: SandboxChoice, home: Path, writable: Sequence[str] = (), more: Sequence[str] = (), program: str = "bwrap"
 ) -> Sandbox:
     """The sandbox of this host. Raises SandboxMissingError if the settings require one that does not work.
 

@@ -102,8 +102,11 @@ def file_of(path: Path, servers: Mapping[str, Any], more: str = "") -> str:
     return str(path)
 
 
-def _inline(table: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f'"{key}" = {json.dumps(value)}' for key, value in table.items()) + "}"
+def _inline(table: Mapping[str, Any]) -> str:
+    pairs = (
+        f'"{key}" = {_inline(value) if isinstance(value, dict) else json.dumps(value)}' for key, value in table.items()
+    )
+    return "{" + ", ".join(pairs) + "}"
 
 
 @asynccontextmanager

@@ -196,7 +196,7 @@ def test_keys_and_tokens_of_settings_are_told_apart_by_their_service(tmp_path) -
     keys = [TokenKey.of(secret, "executor") for secret in ("old", "new")]
     read = Settings(home=tmp_path, keys=",".join(key.text for key in keys), peer_tokens="store=a,provider=b")
     assert read.token_keys == tuple(keys)
-    assert [read.peer_token(service) for service in AUDIENCES] == ["", "a", "", "b"]
+    assert [read.peer_token(service) for service in AUDIENCES] == ["", "a", "", "b", ""]
     assert not any(key.text in repr(read) for key in keys)
 
 
