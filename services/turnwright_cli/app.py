@@ -9,6 +9,7 @@ import click
 from click import Argument, Option
 
 from turnwright_cli.app_administration import add_administration
+from turnwright_cli.app_mcp import add_mcp
 from turnwright_cli.app_rights import add_rights
 from turnwright_cli.options import (
     AS_JSON,
@@ -470,16 +471,7 @@ add_command(
     Option(["-m", "--model"], metavar="MODEL", help="Model of new sessions: an alias, or vendor/model."),
     common=(SERVER,),
 )
-mcp = add_group(app, "mcp", "The Model Context Protocol: the agent as a server of tools.")
-add_command(
-    mcp,
-    "serve",
-    "mcp:serve",
-    "Offer the agent to other agents: act, ask, runs and decide, as tools of an MCP server on standard input and "
-    "output.",
-    Option(["-m", "--model"], metavar="MODEL", help="Model of new runs: an alias, or vendor/model."),
-    common=(PROJECT, SERVER),
-)
+add_mcp(app)
 add_command(
     app,
     "doctor",

@@ -1,13 +1,119 @@
-"""`turnwright mcp serve`: the agent as an MCP server, on standard input and output."""
+"""`turnwright mcp`: MCP servers as tools, and with `serve` the agent as an MCP server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
 
-from turnwright_cli.exit_codes import FAILED, FailureError
+from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
+
+from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.session import open_session
+from turnwright_cli.output import Column, answer, show_list
+from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_project, open_scope, open_session
+from turnwright_cli.tools import CHECK_S, show_checked
+
+ADDRESS: Final = "mcp"
+"""The address of an MCP server among the servers of tools, and the header with its registration."""
+PROJECT_FILE: Final = ".mcp.json"
+FILE_BYTES_MAX: Final = 256 * 1024
+_STDIO: Final = ("command", "args", "env")
+_HTTP: Final = ("url", "headers")
+
+
+async def list_servers(call: Invocation, *, deployment: bool) -> int:
+    async with open_scope(call, deployment=deployment) as (client, project):
+        found = await client.list_tool_servers(project)
+    servers = [one for one in found if one.address == ADDRESS]
+    return show_list(call, servers, _COLUMNS, empty="No MCP servers. Register one with `turnwright mcp add`.")
+
+
+async def add_server(
+    call: Invocation,
+    *,
+    name: str,
+    command: Sequence[str],
+    url: str,
+    env: Collection[tuple[str, str]],
+    header: Collection[tuple[str, str]],
+    oauth: bool,
+    effect: Collection[tuple[str, str]],
+    sampling: str,
+    only: Collection[str],
+    seconds: float | None,
+    deployment: bool,
+) -> int:
+    if bool(command) == bool(url):
+        raise usage("A server has either a command, behind --, or a URL: turnwright mcp add NAME -- npx -y PACKAGE.")
+    program, *arguments = command or ("",)
+    registration = {
+        "command": program, "args": arguments, "env": dict(env), "url": url, "headers": dict(header), "oauth": oauth,
+        "effects": dict(effect), "sampling": sampling,
+    }  # fmt: skip
+    server = _server(name, registration)
+    server.tools.extend(only)
+    if seconds is not None:
+        server.timeout.FromMilliseconds(round(seconds * 1000))
+    async with open_scope(call, deployment=deployment) as (client, project):
+        made = await client.add_tool_server(project, server)
+        if project and not call.as_json:
+            return show_checked(await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S))
+    return answer(call, [made], f"{safe_line(name)}: registered")
+
+
+async def import_servers(call: Invocation, *, file: Path | None) -> int:
+    path = file or Path(call.root) / PROJECT_FILE
+    servers = [_server(name, one) for name, one in read_servers(path).items()]
+    async with open_project(call) as (client, project):
+        made = [await client.add_tool_server(project, one) for one in servers]
+        if not call.as_json:
+            return show_checked(await client.list_tools(project, check=True, timeout_s=CHECK_S))
+    return answer(call, made, "registered")
+
+
+def read_servers(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """The registrations in a file `.mcp.json`, as other programs have it. Raises FailureError."""
+    try:
+        with path.open("rb") as opened:
+            found = json.loads(opened.read(FILE_BYTES_MAX + 1))["mcpServers"]
+        return {str(name).lower().replace("-", "_"): _registration(name, one) for name, one in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise usage(f"{path} cannot be read as a list of MCP servers (mcpServers): {error}") from None
+
+
+def _registration(name: str, one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises ValueError for what is not known: to leave it out could change what the server may do."""
+    kind = one.get("type", "http" if "url" in one else "stdio")
+    known = {"stdio": _STDIO, "http": _HTTP, "streamable-http": _HTTP}.get(str(kind))
+    if known is None:
+        raise ValueError(f"{name} is reached by {kind!r}, and only stdio and http are known")
+    if more := one.keys() - {*known, "type"}:
+        raise ValueError(f"{name} has {min(more)!r}, which is not known")
+    return {key: one[key] for key in known if key in one}
+
+
+def _server(name: str, registration: Mapping[str, Any]) -> pb.ToolServer:
+    given = {key: value for key, value in registration.items() if value}
+    return pb.ToolServer(name=name, address=ADDRESS, headers={ADDRESS: json.dumps(given)})
+
+
+def _place(server: pb.ToolServer) -> str:
+    try:
+        found = json.loads(server.headers[ADDRESS])
+        return str(found.get("url") or " ".join([found["command"], *found.get("args", ())]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ""
+
+
+_COLUMNS: Final[Sequence[Column[pb.ToolServer]]] = (
+    Column("name", lambda one: one.name),
+    Column("started by", _place),
+    Column("set by", lambda one: one.set_by),
+)
 
 
 async def serve(call: Invocation, *, model: str | None) -> int:

@@ -51,7 +51,7 @@ async def add_server(
     async with open_scope(call, deployment=deployment) as (client, project):
         made = await client.add_tool_server(project, server)
         if project and not call.as_json:
-            return _checked(call, await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S))
+            return show_checked(await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S))
     return answer(call, [made], f"{safe_line(name)}: registered")
 
 
@@ -68,10 +68,10 @@ async def check_servers(call: Invocation, *, name: str) -> int:
     if call.as_json:
         show_lines([found])
         return 0 if all(server.reachable for server in found.servers) else FAILED
-    return _checked(call, found)
+    return show_checked(found)
 
 
-def _checked(_call: Invocation, found: pb.ListToolsResponse) -> int:
+def show_checked(found: pb.ListToolsResponse) -> int:
     if not found.servers:
         write_line("No servers of tools. Register one with `turnwright tools add NAME HOST:PORT`.")
         return 0

@@ -117,6 +117,9 @@ class GrpcToolServers:
 
     async def refused(self, server: RegisteredServer) -> str:
         """Why a server may not be where it is; empty if it may, or if its host is not known now."""
+        if server.is_mcp:
+            # Where those may be is for the process that calls them to say.
+            return ""
         try:
             async with asyncio.timeout(CONNECT_S):
                 return await refusal_of(server, self._allowed)

@@ -87,7 +87,8 @@ type ToolServer struct {
 
 	// Its name, which is the first part of the names of its tools: 1 to 24 lower-case letters and digits, with single `_` between.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where it listens: `host:port`. In the deployment also `unix:/path`.
+	// Where it listens: `host:port`. In the deployment also `unix:/path`. `mcp`: it speaks MCP, and its header `mcp` says how it is
+	// reached: a JSON object, see docs/mcp.md.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// How it is called.
 	Tls ToolServerTls `protobuf:"varint,3,opt,name=tls,proto3,enum=turnwright.catalogues.v1.ToolServerTls" json:"tls,omitempty"`

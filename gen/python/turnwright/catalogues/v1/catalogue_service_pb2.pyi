@@ -105,7 +105,9 @@ class ToolServer(_message.Message):
     name: _builtins.str
     """Its name, which is the first part of the names of its tools: 1 to 24 lower-case letters and digits, with single `_` between."""
     address: _builtins.str
-    """Where it listens: `host:port`. In the deployment also `unix:/path`."""
+    """Where it listens: `host:port`. In the deployment also `unix:/path`. `mcp`: it speaks MCP, and its header `mcp` says how it is
+    reached: a JSON object, see docs/mcp.md.
+    """
     tls: Global___ToolServerTls.ValueType
     """How it is called."""
     set_by: _builtins.str

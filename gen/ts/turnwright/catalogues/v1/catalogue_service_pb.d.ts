@@ -25,7 +25,8 @@ export declare type ToolServer = Message<"turnwright.catalogues.v1.ToolServer"> 
   name: string;
 
   /**
-   * Where it listens: `host:port`. In the deployment also `unix:/path`.
+   * Where it listens: `host:port`. In the deployment also `unix:/path`. `mcp`: it speaks MCP, and its header `mcp` says how it is
+   * reached: a JSON object, see docs/mcp.md.
    *
    * @generated from field: string address = 2;
    */

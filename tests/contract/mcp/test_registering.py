@@ -1,0 +1,62 @@
+"""`turnwright mcp`: servers of a project, by command and from its file, and what another project sees of them."""
+
+import json
+import sys
+
+import pytest
+from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
+
+from contract.executor.proposing import DONE, GO_ON
+from contract.executor.tool_servers import stack
+from contract.mcp.bridging import HOSTILE
+from e2e.cli_process import Bench
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path, {"HOME": str(tmp_path)})
+
+
+def test_a_server_is_added_checked_listed_and_removed(bench):
+    added = bench.run("mcp", "add", "well", "--effect", "work", "read_only", "--", sys.executable, str(HOSTILE), "well")
+    assert added.returncode == 0, added.stderr
+    assert "well: 4 tools, of this project" in added.stdout
+    tools = {one["name"]: one for one in map(json.loads, bench.run("tools", "--json").stdout.splitlines())}
+    assert "asks" not in tools["well.work"]
+    assert tools["well.die"]["asks"]
+    assert f"well\t{sys.executable} {HOSTILE} well\toperator" in bench.run("mcp").stdout
+    assert bench.run("mcp", "check", "well").returncode == 0
+    assert bench.run("mcp", "remove", "well").returncode == 0
+    assert "well" not in bench.run("mcp").stdout
+    wrong = bench.run("mcp", "add", "none")
+    assert (wrong.returncode, "either a command" in wrong.stderr) == (2, True)
+
+
+def test_the_file_of_a_project_is_read_only_when_its_owner_imports_it(bench):
+    servers = {"Well-Kept": {"command": sys.executable, "args": [str(HOSTILE), "well"]}}
+    (bench.project / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    assert "well_kept" not in bench.run("tools").stdout
+    imported = bench.run("mcp", "import")
+    assert imported.returncode == 0, imported.stderr
+    assert "well_kept.work" in bench.run("tools").stdout
+    (bench.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": {"command": "x", "sudo": True}}}))
+    refused = bench.run("mcp", "import")
+    assert (refused.returncode, "'sudo'" in refused.stderr) == (2, True)
+
+
+@pytest.mark.asyncio
+async def test_another_project_sees_nothing_of_a_projects_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_SH_SANDBOX", "limits")
+    registration = {"command": sys.executable, "args": [str(HOSTILE), "well"]}
+    async with stack(tmp_path, monkeypatch, {}) as services:
+        server = pb.ToolServer(name="mine", address="mcp", headers={"mcp": json.dumps(registration)})
+        await services.client.add_tool_server(services.project, server)
+        services.script(f"<mine.read/>{GO_ON}", DONE)
+        assert (await services.until(await services.act())).status == 200
+        assert (await services.entry("log://turn_1/result/mine.read/1")).body == "done"
+        other = await services.with_project("other")
+        listed = await other.client.list_tools(other.project, check=True)
+        assert not listed.servers
+        assert not [one for one in listed.tools if one.origin == "mine"]
