@@ -86,6 +86,11 @@ class McpBridge:
                 "The path of the home is too long for a socket: set TURNWRIGHT_MCP, or a shorter TURNWRIGHT_HOME."
             )
         async with self._starting:
+            if self._process is not None and not await _listens(address):
+                # It has just ended, and the event loop may not know yet; or it has lost its socket.
+                if self._process.returncode is None:
+                    self._process.kill()
+                await self._process.wait()
             if self._process is None or self._process.returncode is not None:
                 await self._start(address)
         return address
@@ -117,7 +122,17 @@ class McpBridge:
             )
         _log.info("mcp_started", process=self._process.pid)
         end_s = time.monotonic() + START_S
-        while not await asyncio.to_thread(path.exists):
+        while not await _listens(address):
             if self._process.returncode is not None or time.monotonic() > end_s:
                 raise Away(f"What calls MCP servers does not start here: {log} says why.")
             await asyncio.sleep(POLL_S)
+
+
+async def _listens(address: str) -> bool:
+    """Whether something takes connections at a socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
+    except OSError:
+        return False
+    writer.close()
+    return True
