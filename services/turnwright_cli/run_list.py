@@ -85,13 +85,15 @@ async def names_of_models(client: Client) -> list[tuple[str, str]]:
 
 
 RUNS: Final[Sequence[Column[run_pb2.Run]]] = (
-    Column("run", lambda run: "  " * run.parent.depth + run.run, whole=True),
+    Column("run", lambda run: run.run, whole=True),
     Column("status", run_words),
     Column("turns", lambda run: str(run.turn)),
     Column("model", lambda run: run.loop.settings.model or run.settings.model),
     Column("changed", lambda run: run.update_time.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M")),
     Column("title", title_of, TITLE_CHARS),
 )
+_TREE: Final = (Column[run_pb2.Run]("run", lambda run: "  " * run.parent.depth + run.run, whole=True), *RUNS[1:])
+"""For people: agents are indented."""
 NO_RUNS: Final = "No runs yet. Start one with `turnwright act PROMPT`."
 
 
@@ -100,7 +102,7 @@ async def list_runs(call: Invocation, *, watch: bool = False) -> int:
         return await watch_runs(call)
     async with open_project(call, reads=True) as (client, name):
         found = [run async for run in client.list_runs(name)] if name else []
-    return show_list(call, as_tree(found), RUNS, empty=NO_RUNS)
+    return show_list(call, as_tree(found), _TREE if console().is_terminal else RUNS, empty=NO_RUNS)
 
 
 def as_tree(found: Sequence[run_pb2.Run]) -> list[run_pb2.Run]:
