@@ -39,7 +39,7 @@ from turnwright_store.app.document_elements import (
     run_of,
     turn_of,
 )
-from turnwright_store.app.registry import check_alias_free, generate_alias
+from turnwright_store.app.registry import check_alias_free, generate_alias, own_place
 from turnwright_store.app.trajectories import Row, Trajectory
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
 from turnwright_store.domain.locks import project_lock, run_lock
@@ -467,6 +467,7 @@ class Import:
         alias = self._free_alias(tx, run.run)
         numbers = self._numbers
         shown = replace(run, project=self._owner.project.name, run=alias, turn=numbers.turn, revision=numbers.revision)
+        shown = replace(shown, place=own_place(run.settings, alias))
         rows.show_run(tx, self._owner, self._hidden, shown, numbers.loop, numbers.position)
         return get_run(tx.connection, self._asked.project, alias)
 

@@ -190,10 +190,15 @@ def add_run(
         revision=revision,
         create_ms=tx.now_ms,
         update_ms=tx.now_ms,
-        place=None if settings.place in SHARED else RunPlace(place_name(alias)),
+        place=own_place(settings, alias),
     )
     runs.add_run(tx.connection, owner.id, scope, run, caller.name)
     return runs.get_run(tx.connection, owner.project.name, alias)
+
+
+def own_place(settings: RunSettings, alias: str) -> RunPlace | None:
+    """The place of a new run; None: that of its project."""
+    return None if settings.place in SHARED else RunPlace(place_name(alias))
 
 
 class RunPage(Struct, frozen=True):

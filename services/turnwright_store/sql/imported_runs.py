@@ -143,6 +143,7 @@ def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, lo
             **setting_values(run.settings),
             **titled,
             "alias": run.run,
+            "place_name": run.place.name if run.place else "",
             "loops": loops,
             "update_ms": tx.now_ms,
             "removed_ms": 0,

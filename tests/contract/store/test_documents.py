@@ -15,7 +15,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from sqlalchemy import update
 from turnwright.documents.v1 import document_service_pb2 as documents
-from turnwright.types.v1 import command_record_pb2, cursor_pb2, view_pb2
+from turnwright.types.v1 import command_record_pb2, cursor_pb2, settings_pb2, view_pb2
 from turnwright.types.v1 import session_command_pb2 as commands
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.types import Tier
@@ -217,6 +217,17 @@ async def test_what_was_exported_comes_in_as_it_was_and_goes_on(client, project)
     assert await turn(copy, set_("src/a.py", "three\n"), set_("sh://turn_1/out", "4\n")) == 3
     assert (await copy.entry("src/a.py")).body == "three\n"
     assert (await run.entry("sh://turn_1/out")).body == "1\n2\n3\n"
+
+
+async def test_a_run_with_a_place_of_its_own_comes_in_with_another(client, project) -> None:
+    """In the directory of the project it would be what nobody has asked for."""
+    settings = settings_pb2.RunSettings(model="fast", place=settings_pb2.PLACE_WORKTREE)
+    made = (await client.call("CreateRun", project=project, run="r1", settings=settings)).run
+    copy = (await imported(client, project, await text_of(Run(client, project, "r1")))).run
+    assert copy.settings.place == settings_pb2.PLACE_WORKTREE
+    assert copy.place.branch.startswith("turnwright/r1-2-")
+    found = await client.call("FindPlaces", names=[copy.place.name, made.place.name, "other"])
+    assert sorted(found.names) == sorted([copy.place.name, made.place.name])
 
 
 async def test_a_fork_comes_in_whole(client, project) -> None:
