@@ -117,6 +117,10 @@ SLOW = {
         },
         {},
     ),
+    "many texts and as many alternatives": (
+        {"properties": {"a": {"items": {"anyOf": [{"const": f"{number}"} for number in range(2000)]}}}},
+        {"a": ["1999"] * 2000},
+    ),
 }  # fmt: skip
 
 
@@ -134,3 +138,20 @@ def test_what_a_schema_takes_of_time_is_bounded(name):
     began_s = time.process_time()
     assert "took too long" in answer_problem(text, json.dumps(answer))
     assert time.process_time() - began_s < 4 * ANSWER_S_MAX
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"a": {"$ref": "#/title"}},
+        {"a": {"$ref": "#/minProperties"}},
+        {"a": {"$dynamicRef": "#/required"}},
+        {"default": {"$ref": "#/gone"}},
+        {"enum": {"$ref": "http://127.0.0.1:1/x"}},
+    ],
+    ids=json.dumps,
+)
+def test_a_reference_to_what_is_no_schema_is_told_and_raises_nothing(properties):
+    text = json.dumps({"type": "object", "title": "a", "minProperties": 1, "required": [], "properties": properties})
+    check_schema(text)
+    assert "The schema cannot be applied" in answer_problem(text, json.dumps({"a": 1, "default": 1, "enum": 1}))
