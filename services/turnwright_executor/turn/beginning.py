@@ -338,7 +338,8 @@ def run_instructions(services: Services, run: Run, request: TurnRequest, tools: 
     texts = texts_of({name: services.tools[name] for name in tools if name not in by_names}, is_brief=is_brief)
     native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
     attributes = {
-        "persona": run.settings.persona,
+        # Not even as null: that is what keeps long attributes from the fast encoder.
+        **({} if run.settings.persona is None else {"persona": run.settings.persona}),
         "tools": list(texts),
         **({"native_tools": list(native)} if native else {"tool_docs": texts}),
         **({"brief": True} if is_brief else {}),
