@@ -184,6 +184,10 @@ async def test_yolo_is_the_agents_only_where_a_rule_for_this_tool_allows_it(serv
     await services.until(queued)
     yolo = [(await run_of(services, f"r-{name}")).run.loop.settings.yolo for name in "abc"]
     assert yolo == [False] * 3
+    await services.client.set_rule(services.project, rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW))
+    await plays(services, "wide", f'<delegate name="w" model="helper">A.</delegate>{GO_ON}', DONE)
+    await services.until(await services.act(run="u", model="wide", yolo=True))
+    assert not (await run_of(services, "u-w")).run.loop.settings.yolo
     rule = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool="delegate")
     await services.client.set_rule(services.project, rule)
     await plays(services, "again", f'<delegate name="d" model="helper">A.</delegate>{GO_ON}', DONE)
