@@ -93,12 +93,13 @@ class Placements:
         place = await self._made(claim.run, claim.project_root, claim.workspace_id)
         known = None if claim.file_constraints_left_out else claim.file_constraints
         constraints, workspace, shell = await self._tool_host(address.project, place, known)
+        ends_s = partial(self._ends_s, address)
         return Placement(
             workspace=workspace,
-            shell=replace(shell, ends_s=partial(self._ends_s, address)),
+            shell=replace(shell, ends_s=ends_s),
             root=place.root,
             files=None if loop.settings.no_repo else await self._sync(address, claim, place.root, constraints),
-            save=partial(self._save, claim, loop) if claim.run.place else None,
+            save=partial(self._save, claim, loop, ends_s) if claim.run.place else None,
         )
 
     async def tool_host(self, run: Run, project: project_pb2.Project) -> Placement:
@@ -110,9 +111,9 @@ class Placements:
     async def _made(self, run: Run, root: str, workspace: str) -> MadePlace:
         return await self.own.place(workspace, root, run) if run.place else MadePlace(root)
 
-    async def _save(self, claim: ClaimRunResponse, loop: Loop) -> None:
+    async def _save(self, claim: ClaimRunResponse, loop: Loop, ends_s: Callable[[], float]) -> None:
         """A loop ends whether its work could be copied or not: it stays in its place, and goes with the next one's."""
-        problem = await self.own.save(claim.workspace_id, claim.project_root, claim.run, loop)
+        problem = await self.own.save(claim.workspace_id, claim.project_root, claim.run, loop, ends_s)
         if problem:
             _log.warning(
                 "place_not_saved", run=claim.run.run, branch=claim.run.place and claim.run.place.branch, problem=problem

@@ -19,6 +19,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -31,6 +32,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_executor.files.file_threads import on_files, on_trees
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_kit.logs import get_logger
+from turnwright_kit.sandbox.readable import read_beginning
 from turnwright_kit.sandbox.sandbox import Sandbox
 
 GIT_S_MAX: Final = 300.0
@@ -47,6 +49,9 @@ NAMES_MAX: Final = 1000
 
 SWEEP_S: Final = 600.0
 """Seconds between two looks for places of runs that have been removed."""
+
+PATH_MAX: Final = 4096
+"""Longest path of a project, in bytes."""
 
 TREE: Final = "tree"
 REPOSITORY: Final = "repo"
@@ -80,19 +85,18 @@ if own=$(git -C "$project" rev-parse -q --verify "refs/heads/$branch^{commit}");
 origin=$base
 git init -q --bare repo
 git --git-dir=repo config core.bare false
-echo "$project/.git/objects" > repo/objects/info/alternates
+printf '%s\\n' "$project/.git/objects" > repo/objects/info/alternates
 if [ -n "$parent" ] && [ -d "$parent/tree" ]; then
   git --git-dir=repo fetch -q --no-tags "$parent/repo" HEAD:refs/turnwright/parent
   origin=$(git --git-dir="$parent/repo" rev-parse refs/turnwright/origin)
-  tree=$(GIT_DIR="$parent/repo" GIT_WORK_TREE="$parent/tree" GIT_INDEX_FILE="$PWD/index" \\
-    GIT_OBJECT_DIRECTORY="$PWD/repo/objects" \\
-    GIT_ALTERNATE_OBJECT_DIRECTORIES="$parent/repo/objects:$project/.git/objects" \\
-    sh -c 'git read-tree HEAD && git add -A && git write-tree')
+  tree=$(GIT_DIR="$PWD/repo" GIT_WORK_TREE="$parent/tree" GIT_INDEX_FILE="$PWD/index" sh -c \\
+    'git read-tree refs/turnwright/parent && { git add -A --ignore-errors || [ $? = 1 ]; } && git write-tree')
   base=$(git --git-dir=repo commit-tree "$tree" -p refs/turnwright/parent -m 'As the fork began')
   rm -f index
 fi
 git --git-dir=repo update-ref refs/turnwright/base "$base"
 git --git-dir=repo update-ref refs/turnwright/origin "$origin"
+rm -f "$project/.git/refs/places/$name.lock"
 git --git-dir="$project/.git" update-ref "refs/places/$name" "$origin"
 if [ "$kind" = clone ]; then
   git clone -q --no-hardlinks --no-checkout "$project" tree
@@ -113,12 +117,14 @@ The project's repository keeps the commit whose objects the place borrows.
 """
 
 _SAVE: Final = """
+rm -f repo/*.lock repo/refs/turnwright/*.lock "repo/refs/heads/$branch.lock" "$project/.git/refs/heads/$branch.lock"
 export GIT_DIR="$PWD/repo" GIT_WORK_TREE="$PWD/tree"
 parent=$(git rev-parse -q --verify HEAD)
 if [ "$kind" = clone ] && git fetch -q --no-tags "$PWD/tree/.git" +HEAD:refs/turnwright/own; then
   git merge-base --is-ancestor refs/turnwright/base refs/turnwright/own && parent=$(git rev-parse refs/turnwright/own)
 fi
-git add -A
+left=
+git add -A --ignore-errors || left=$?
 tree=$(git write-tree)
 if [ "$tree" = "$(git rev-parse "$parent^{tree}")" ]; then commit=$parent
 else commit=$(git commit-tree "$tree" -p "$parent" -m "$message"); fi
@@ -126,8 +132,13 @@ git update-ref HEAD "$commit"
 unset GIT_DIR GIT_WORK_TREE
 git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
   "$PWD/repo" "+refs/heads/$branch:refs/heads/$branch"
+[ -z "$left" ]
 """
-"""Commits what a place has and its branch has not, and copies the branch to the project."""
+"""Commits what a place has and its branch has not, and copies the branch to the project.
+
+The locks are those of a git that was killed: who saves owns the run. What cannot be added, such as a repository
+without a commit, is told of and keeps nothing else away.
+"""
 
 _LEAVE: Final = 'git --git-dir="$project/.git" update-ref -d "refs/places/$name"'
 """Lets the project's repository forget what it kept for a place."""
@@ -181,24 +192,37 @@ class RunPlaces:
             if problem:
                 message = f"No {kind} of {project} could be made for the run: {problem}."
                 raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=run.project, root=project)
-            await on_files(lambda _: os.rename(aside, aside.rpartition("~")[0]))
+            await on_files(lambda _: _appear(aside))
         finally:
             await on_trees(lambda _: shutil.rmtree(aside, ignore_errors=True))
         _log.info("place_created", name=place.name, kind=kind)
 
-    async def save(self, workspace: str, project: str, run: Run, loop: Loop) -> str:
-        """Commit what the run has changed to its branch in the project; returns why that failed, or the empty text."""
+    async def save(self, workspace: str, project: str, run: Run, loop: Loop, ends_s: Callable[[], float]) -> str:
+        """Commit what the run has changed to its branch in the project; returns why that failed, or the empty text.
+
+        `ends_s` says until when this executor owns the run, in seconds of CLOCK_BOOTTIME: nobody else is at work there.
+        """
         assert run.place
         folder = f"{self._folder}/{workspace}/{run.place.name}"
         message = f"Loop {loop.sequence} of the run {run.run}"
         words = {"kind": run.settings.place.name.lower(), "branch": run.place.branch, "message": message}
         async with self._making.setdefault(project, asyncio.Lock()):
-            return await self._git(_SAVE, folder, project, words, ())
+            return await self._git(_SAVE, folder, project, words, (), ends_s)
 
     async def _git(
-        self, script: str, folder: str, project: str, words: dict[str, str], readable: tuple[str, ...]
+        self,
+        script: str,
+        folder: str,
+        project: str,
+        words: dict[str, str],
+        readable: tuple[str, ...],
+        ends_s: Callable[[], float] = lambda: inf,
     ) -> str:
         """Run a script in a place, with the project's repository; returns why it failed, or the empty text."""
+        repository = f"{project}/.git"
+        # Commands of the project can put a link there, to the repository of another one.
+        if await on_files(lambda _: os.path.realpath(repository) != repository):
+            return f"{repository} is a link, or behind one"
         output: list[str] = []
 
         async def on_output(_channel: int, text: str) -> None:
@@ -206,11 +230,11 @@ class RunPlaces:
 
         sandbox = replace(
             self._sandbox,
-            writable=(*self._sandbox.writable, f"{project}/.git"),
+            writable=(*self._sandbox.writable, repository),
             inside=(*self._sandbox.inside, *readable),
         )
         limits = ShellLimits(file_mb=0)
-        shell = LocalShell(folder, limits, self._environment, sandbox=sandbox)
+        shell = LocalShell(folder, limits, self._environment, sandbox=sandbox, ends_s=ends_s)
         values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in {**words, "project": project}.items())
         end = await shell.run(f"set -e\n{values}{script}", GIT_S_MAX, on_output, network=False)
         if end.timed_out:
@@ -233,11 +257,21 @@ class RunPlaces:
 
     async def _remove(self, folder: str) -> None:
         name = Path(folder).name
-        with suppress(OSError):
-            project = await on_files(lambda _: Path(folder, _PROJECT).read_text(encoding="utf-8"))
+        with suppress(OSError, ValueError):
+            project = await on_files(lambda _: read_beginning(f"{folder}/{_PROJECT}", PATH_MAX).decode())
             await self._git(_LEAVE, folder, project, {"name": name}, ())
         await on_trees(lambda _: shutil.rmtree(folder, ignore_errors=True))
         _log.info("place_removed", name=name)
+
+
+def _appear(aside: str) -> None:
+    """Give what was made its name, unless another executor, with a client's command, has been faster."""
+    folder = aside.rpartition("~")[0]
+    try:
+        os.rename(aside, folder)
+    except OSError:
+        if not os.path.isdir(folder):
+            raise
 
 
 def _begin(aside: str, project: str) -> None:

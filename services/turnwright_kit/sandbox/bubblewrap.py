@@ -62,7 +62,7 @@ def _mounts(sandbox: Sandbox, root: str, shared: Iterable[Shared], *, read_only:
         # The workspace id: a command that could write it could impersonate another workspace.
         _bound("--ro-bind-try", str(PurePath(root) / MARKER_FOLDER)),
         *(_covered(path) for path in hidden),
-        *(_bound("--ro-bind-try", path) for path in sandbox.inside),
+        *(_bound("--ro-bind-try", path) for path in sandbox.shown_inside()),
     ]
     latest = {step[-1]: step for step in steps}
     for place in sorted(latest, key=lambda path: len(path.split("/")) if path != "/" else 0):

@@ -71,7 +71,9 @@ def confined(
             seen = path + part.removeprefix(source)
             if path != home and is_within(path, home):
                 links[seen[len(home) + 1 :]] = part
-    rules += [(READ, path) for path in sandbox.inside]
+    for path in sandbox.shown_inside():
+        below = [one for one in hidden if not is_within(path, one)]
+        rules += [(READ, part) for part in _parts(path, below)]
     own = [(changed, root), (WRITE, folder), (READ, "/proc"), *((DEVICE, device) for device in DEVICES)]
     return Confined(
         argv=tuple(argv),

@@ -87,6 +87,10 @@ class Sandbox(Struct, frozen=True):
         # `Path.exists` raises if a folder above is inaccessible; what we cannot see does not exist for commands either.
         return tuple(os.path.realpath(path) for path in self.hidden if os.path.exists(path))
 
+    def shown_inside(self) -> Iterator[str]:
+        """Those of `inside`; not what a command has replaced with a link."""
+        yield from (path for path in self.inside if os.path.realpath(path) == path)
+
     def seen(self, root: str) -> Iterator[str]:
         """What a command in this project may read beside it."""
         for path in self.readable:

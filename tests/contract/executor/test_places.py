@@ -2,10 +2,14 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 
 import pytest
 from turnwright.types.v1 import settings_pb2
+
+from services import running
+from turnwright_kit.sandbox import landlock
 
 pytestmark = pytest.mark.asyncio
 
@@ -136,3 +140,68 @@ async def test_the_place_of_a_removed_run_is_removed_and_its_branch_stays(servic
             await asyncio.sleep(0.05)
     assert git(services.files, "show", f"{gone.place.branch}:a.txt") == "other"
     assert git(services.files, "for-each-ref", "--format=%(refname)", "refs/places") == f"refs/places/{kept.place.name}"
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_a_link_in_the_place_of_objects_shows_commands_nothing(tmp_path, monkeypatch, backend):
+    """A command of a run that shares the project can put one there: to the home, or to another team's repository."""
+    if backend == "landlock" and landlock.problem():
+        pytest.skip(f"no Landlock: {landlock.problem()}")
+    if backend == "bubblewrap" and not shutil.which("bwrap"):
+        pytest.skip("no bubblewrap")
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, sh_sandbox=backend) as services:
+        repository(services.files)
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "secret").write_text("swordfish")
+        objects = services.files / ".git" / "objects"
+        await worked(services, "r", WORKTREE, "<sh>git log --format=%s</sh>" + DONE)
+        objects.rename(objects.with_name("o2"))
+        objects.symlink_to(other)
+        looks = f"<sh>cat {objects}/secret {other}/secret; echo looked</sh>"
+        await worked(services, "r", None, looks + DONE)
+        found = services.client.list_entries(services.project, "r", "sh://**")
+        shown = [one.body async for one in found]
+    assert "".join(shown).startswith("Begin\n")
+    assert "looked" in "".join(shown)
+    assert "swordfish" not in "".join(shown)
+
+
+async def test_a_link_in_the_place_of_a_repository_is_not_written(services):
+    repository(services.files)
+    other = services.root / "other"
+    other.mkdir()
+    repository(other)
+    run = await worked(services, "r", WORKTREE, DONE)
+    own = services.files / ".git"
+    own.rename(services.files / "git")
+    own.symlink_to(other / ".git")
+    assert (await worked(services, "r", None, '<set path="a.txt">new\n</set>' + DONE)).status in (200, 500)
+    assert git(other, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert run.place.name
+
+
+async def test_locks_of_a_git_that_was_killed_keep_nothing_away(services):
+    repository(services.files)
+    run = await worked(services, "r", WORKTREE, DONE)
+    own = next((services.root / "home" / "places").glob("*/r-*")) / "repo"
+    reference = f"refs/heads/{run.place.branch}.lock"
+    for lock in (own / "index.lock", own / "HEAD.lock", own / reference, services.files / ".git" / reference):
+        lock.touch()
+    await worked(services, "r", None, '<set path="a.txt">new\n</set>' + DONE)
+    assert git(services.files, "show", f"{run.place.branch}:a.txt") == "new"
+
+
+async def test_a_repository_within_a_place_keeps_nothing_else_away(services):
+    """Git adds none without a commit, and fails."""
+    repository(services.files)
+    await worked(
+        services, "r", WORKTREE, '<set path="a.txt">new\n</set><sh>git init -q sub; echo 1 > sub/b</sh>' + DONE
+    )
+    run = (await services.client.get_run(services.project, "r")).run
+    assert git(services.files, "show", f"{run.place.branch}:a.txt") == "new"
+    await services.client.fork_run(services.project, "r", new_run="f")
+    forked = await worked(services, "f", None, '<set path="c.txt">c\n</set>' + DONE)
+    assert forked.status == 200, forked.loop.reason
+    assert git(services.files, "show", f"{forked.place.branch}:c.txt") == "c"
