@@ -9,11 +9,14 @@ import grpc
 import pytest
 from turnwright.executor.v1 import tools_pb2
 from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import rule_pb2, settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON
 from contract.executor.tool_servers import Breaking, Issues, served, stack
+from services import token_for
+from turnwright_client import Client
 from turnwright_client.tool_server import ToolServer
+from turnwright_core.errors import TurnwrightError
 
 pytestmark = pytest.mark.asyncio
 
@@ -286,3 +289,54 @@ async def test_an_older_epoch_is_refused(server):
         for epoch, run in ((4, "other"), (5, "r"), (0, "r")):
             assert (await dispatch(epoch, run))[-1].result.parts[0].text.startswith("saw")
         assert len(server.calls) == 4
+
+
+async def test_a_long_result_is_an_entry_that_is_read_in_parts(tmp_path, monkeypatch):
+    server = ToolServer()
+
+    @server.tool("big", "Says much.", effect_class="pure", open_world=False)
+    async def big(call):
+        return "".join(f"line {number}\n" for number in range(1, 5001))
+
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        entry = "result://turn_1/t.big/1_3"
+        services.script(f"<t.big/>{GO_ON}", f'<get path="{entry}" line="4000" limit="2"/>{GO_ON}', DONE)
+        assert (await services.until(await services.act())).status == 200
+        assert entry in (await services.entry("log://turn_1/result/t.big/1")).body
+        read = [one async for one in services.client.list_entries(services.project, "r", "log://turn_2/get/**")]
+        assert "line 4000" in read[0].body
+        assert "line 4002" not in read[0].body
+
+
+async def test_a_call_may_call_back_into_its_project_alone_as_whoever_asked(tmp_path, monkeypatch):
+    server = Issues()
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        mine, other = await services.with_project("mine"), await services.with_project("other")
+        mine.script(f'<issues.look title="a"/>{GO_ON}', DONE)
+        async with Client.connect(services.addresses["executor"], token_for("alice")) as alice:
+            queued = await alice.act(mine.project, "Do it.", run="r", settings=settings_pb2.LoopSettings(model="m"))
+        assert (await mine.until(queued)).status == 200
+        [call] = server.calls
+        assert call.request.principal == "alice"
+        callback = call.request.callback
+        async with Client.connect(callback.address, callback.token) as tool:
+            assert (await tool.get_run(mine.project, "r")).run.turn >= 1
+            with pytest.raises(TurnwrightError):
+                await tool.get_run(other.project, "r")
+        services.script(f'<issues.look title="a"/>{GO_ON}', DONE)
+        await services.until(await services.act())
+        assert not server.calls[1].request.HasField("callback")
+
+
+@pytest.mark.parametrize(("verdict", "calls"), [("DENY", 0), ("ALLOW", 1)])
+async def test_rules_hold_for_tools_of_servers(tmp_path, monkeypatch, server, verdict, calls):
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
+        rule = rule_pb2.Rule(
+            level=rule_pb2.RULE_LEVEL_PROJECT,
+            verdict=rule_pb2.RuleVerdict.Value(f"RULE_VERDICT_{verdict}"),
+            tool="issues.create_issue",
+        )
+        await services.client.set_rule(services.project, rule)
+        services.script(f'<issues.create_issue title="a"/>{GO_ON}', DONE)
+        await services.until(await services.act(yolo=verdict == "DENY"))
+        assert len(server.calls) == calls
