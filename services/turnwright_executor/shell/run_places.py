@@ -6,8 +6,9 @@ what the run has changed is committed there and copied to a branch of the projec
 of its own, too.
 
 Git works for us on what models have written: hooks, filters, configuration, links to objects of others. So it runs in
-the sandbox of commands, with the place and the project's repository, and sees nothing else. A place is made aside and
-renamed: where its name is, it is whole.
+the sandbox of commands, with the place and the project's repository, and sees nothing else. What is saved is packed in
+`out`, which is all that git sees of the place when it works in the project. A place is made aside and renamed: where
+its name is, it is whole.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ PATH_MAX: Final = 4096
 
 TREE: Final = "tree"
 REPOSITORY: Final = "repo"
+_OUT: Final = "out"
 _PROJECT: Final = "project"
 """A file with the directory of the project."""
 
@@ -117,7 +119,8 @@ The project's repository keeps the commit whose objects the place borrows.
 """
 
 _SAVE: Final = """
-rm -f repo/*.lock repo/refs/turnwright/*.lock "repo/refs/heads/$branch.lock" "$project/.git/refs/heads/$branch.lock"
+rm -rf repo/*.lock repo/refs/turnwright/*.lock "repo/refs/heads/$branch.lock" out
+mkdir out
 export GIT_DIR="$PWD/repo" GIT_WORK_TREE="$PWD/tree"
 parent=$(git rev-parse -q --verify HEAD)
 if [ "$kind" = clone ] && git fetch -q --no-tags "$PWD/tree/.git" +HEAD:refs/turnwright/own; then
@@ -129,15 +132,27 @@ tree=$(git write-tree)
 if [ "$tree" = "$(git rev-parse "$parent^{tree}")" ]; then commit=$parent
 else commit=$(git commit-tree "$tree" -p "$parent" -m "$message"); fi
 git update-ref HEAD "$commit"
-unset GIT_DIR GIT_WORK_TREE
-git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
-  "$PWD/repo" "+refs/heads/$branch:refs/heads/$branch"
+[ "$commit" = "$(git rev-parse refs/turnwright/origin)" ] ||
+  git bundle create -q out/bundle "refs/heads/$branch" ^refs/turnwright/origin
+touch out/whole
 [ -z "$left" ]
 """
-"""Commits what a place has and its branch has not, and copies the branch to the project.
+"""Commits what a place has and its branch has not, and packs for the project what that has not.
 
 The locks are those of a git that was killed: who saves owns the run. What cannot be added, such as a repository
 without a commit, is told of and keeps nothing else away.
+"""
+
+_COPY: Final = """
+rm -f "$project/.git/refs/heads/$branch.lock"
+from="$PWD/bundle" commit="refs/heads/$branch"
+[ -e bundle ] || from="$project/.git" commit="refs/places/$name"
+git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
+  "$from" "+$commit:refs/heads/$branch"
+"""
+"""Copies the branch to the project, whose configuration is what commands of any of its runs have written.
+
+So it sees nothing of the place but what it is to have.
 """
 
 _LEAVE: Final = 'git --git-dir="$project/.git" update-ref -d "refs/places/$name"'
@@ -205,9 +220,14 @@ class RunPlaces:
         assert run.place
         folder = f"{self._folder}/{workspace}/{run.place.name}"
         message = f"Loop {loop.sequence} of the run {run.run}"
-        words = {"kind": run.settings.place.name.lower(), "branch": run.place.branch, "message": message}
+        kind, place = run.settings.place.name.lower(), run.place
+        words = {"kind": kind, "branch": place.branch, "name": place.name, "message": message}
+        objects = (f"{project}/.git/objects",)
         async with self._making.setdefault(project, asyncio.Lock()):
-            return await self._git(_SAVE, folder, project, words, (), ends_s)
+            problem = await self._git(_SAVE, folder, project, words, objects, ends_s, writes_project=False)
+            if not await on_files(lambda _: os.path.exists(f"{folder}/{_OUT}/whole")):
+                return problem or "nothing was packed"
+            return await self._git(_COPY, f"{folder}/{_OUT}", project, words, (), ends_s) or problem
 
     async def _git(
         self,
@@ -217,6 +237,8 @@ class RunPlaces:
         words: dict[str, str],
         readable: tuple[str, ...],
         ends_s: Callable[[], float] = lambda: inf,
+        *,
+        writes_project: bool = True,
     ) -> str:
         """Run a script in a place, with the project's repository; returns why it failed, or the empty text."""
         repository = f"{project}/.git"
@@ -230,7 +252,7 @@ class RunPlaces:
 
         sandbox = replace(
             self._sandbox,
-            writable=(*self._sandbox.writable, repository),
+            writable=(*self._sandbox.writable, *([repository] if writes_project else [])),
             inside=(*self._sandbox.inside, *readable),
         )
         limits = ShellLimits(file_mb=0)

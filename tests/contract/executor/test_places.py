@@ -142,13 +142,17 @@ async def test_the_place_of_a_removed_run_is_removed_and_its_branch_stays(servic
     assert git(services.files, "for-each-ref", "--format=%(refname)", "refs/places") == f"refs/places/{kept.place.name}"
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-async def test_a_link_in_the_place_of_objects_shows_commands_nothing(tmp_path, monkeypatch, backend):
-    """A command of a run that shares the project can put one there: to the home, or to another team's repository."""
+def skip_without(backend) -> None:
     if backend == "landlock" and landlock.problem():
         pytest.skip(f"no Landlock: {landlock.problem()}")
     if backend == "bubblewrap" and not shutil.which("bwrap"):
         pytest.skip("no bubblewrap")
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_a_link_in_the_place_of_objects_shows_commands_nothing(tmp_path, monkeypatch, backend):
+    """A command of a run that shares the project can put one there: to the home, or to another team's repository."""
+    skip_without(backend)
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with running(tmp_path, sh_sandbox=backend) as services:
         repository(services.files)
@@ -166,6 +170,32 @@ async def test_a_link_in_the_place_of_objects_shows_commands_nothing(tmp_path, m
     assert "".join(shown).startswith("Begin\n")
     assert "looked" in "".join(shown)
     assert "swordfish" not in "".join(shown)
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_what_a_project_wants_to_be_run_sees_no_place_when_one_is_saved(tmp_path, monkeypatch, backend):
+    """The configuration of a project is what commands of any of its runs have written."""
+    skip_without(backend)
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, sh_sandbox=backend) as services:
+        repository(services.files)
+        run = await worked(services, "r", WORKTREE, "<sh>echo swordfish > secret.log</sh>" + DONE)
+        [place] = (tmp_path / "home" / "places").glob("*/r-*")
+        told, own = services.files / ".git" / "told", services.files / ".git" / "own"
+        own.write_text(
+            f"find {place}/out {place} >> {told}; touch {place}/tree/planted; cat {place}/tree/secret.log >> {told}\n"
+        )
+        git(services.files, "config", "protocol.ext.allow", "always")
+        git(services.files, "config", f"url.ext::sh {own} %S .insteadOf", str(place))
+        again = await worked(services, "r", None, '<set path="a.txt">new\n</set>' + DONE)
+        assert again.status == 200
+        assert "bundle" in told.read_text()
+        assert "swordfish" not in told.read_text()
+        assert "tree" not in told.read_text()
+        assert not (place / "tree" / "planted").exists()
+        git(services.files, "config", "--remove-section", f"url.ext::sh {own} %S ")
+        await worked(services, "r", None, DONE)
+        assert git(services.files, "show", f"{run.place.branch}:a.txt") == "new"
 
 
 async def test_a_link_in_the_place_of_a_repository_is_not_written(services):
