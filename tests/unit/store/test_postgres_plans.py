@@ -19,7 +19,7 @@ FEW = {
     *("ix_loops_open", "uq_loops_active", "ix_runs_claimed", "ix_runs_removed", "uq_turns_open"),
     *("ix_views_proposed", "ix_views_waiting", "ix_views_streaming", "pk_chunks", "pk_models", "pk_schemes"),
     *("uq_quotas_project_id_subject_metric", "uq_grants_project_id_subject"),
-    *("uq_webhooks_project_id_name", "ix_runs_open", "ix_tokens_age"),
+    *("uq_webhooks_project_id_name", "ix_runs_open", "ix_tokens_age", "ix_agents_open"),
 }
 """Indexes of what is under way, however much there was before; chunks go when they are folded."""
 
