@@ -34,7 +34,7 @@ def add_mcp(app: click.Group) -> None:
         Option(["--url"], metavar="URL", default="", help="Where it speaks streamable HTTP."),
         Option(["--env"], nargs=2, multiple=True, metavar="NAME VALUE", help="A variable of the program; repeatable."),
         Option(["--header"], nargs=2, multiple=True, metavar="NAME VALUE", help="A header of HTTP; repeatable."),
-        Option(["--oauth"], is_flag=True, help="Send the token that somebody got by logging in."),
+        Option(["--oauth"], is_flag=True, help="Send the token in its private file: docs/mcp.md."),
         Option(
             ["--effect"],
             type=(str, click.Choice(_EFFECTS)),

@@ -27,6 +27,8 @@ from turnwright_mcp.transports import Complaint, Streams
 
 BACKOFF_S: Final = 0.25
 BACKOFF_S_MAX: Final = 60.0
+WAITED_S: Final = 2.0
+"""Pauses up to so many seconds are waited for, so that a call that may be made again is."""
 STEADY_S: Final = 30.0
 """Seconds after which a server that ends counts as one that had started."""
 LIST_S: Final = 60.0
@@ -101,13 +103,16 @@ class McpConnection:
             await asyncio.wait((self._holding,))
         if self._holding is None or self._holding.done():
             left_s = self._not_before_s - time.monotonic()
-            if left_s > 0:
+            if left_s > WAITED_S:
                 raise ServerAwayError(f"{self._why} It is started again in {left_s:.1f} s at the earliest.")
+            self._not_before_s = 0.0
             self._ready = asyncio.get_running_loop().create_future()
             # Somebody else may wait for it, too; nobody has to.
             self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._over.clear()
-            self._holding = asyncio.create_task(self._hold(transport, self._ready), name=f"mcp {self.server.name}")
+            self._holding = asyncio.create_task(
+                self._hold(transport, self._ready, left_s), name=f"mcp {self.server.name}"
+            )
         assert self._ready is not None
         self._wanted += 1
         try:
@@ -141,12 +146,13 @@ class McpConnection:
         """Have it end, because it is broken."""
         self._over.set()
 
-    async def _hold(self, transport: Transport, ready: asyncio.Future[Client]) -> None:
-        """Open the session and keep it until it is over. Never raises."""
+    async def _hold(self, transport: Transport, ready: asyncio.Future[Client], pause_s: float) -> None:
+        """Open the session after a pause, and keep it until it is over. Never raises."""
         began_s = time.monotonic()
         self._complaint = complaint = Complaint()
         complaint.ended = self._over.set
         try:
+            await asyncio.sleep(max(0.0, pause_s))
             async with (
                 asyncio.timeout(self.registration.start_s) as starting,
                 transport(complaint) as streams,

@@ -1,14 +1,13 @@
-"""Tokens of servers that want OAuth: got by `turnwright mcp login`, kept in private files, and made fresh as needed."""
+"""Tokens of servers that want OAuth, in private files: put there by who has logged in, made fresh as needed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from msgspec import Struct
 from pydantic import AnyUrl
 
@@ -16,10 +15,7 @@ from turnwright_core.private_files import read_private, replacing_atomically
 from turnwright_mcp.registration import McpSecrets, McpServer
 
 REDIRECT: Final = "http://127.0.0.1:7446/callback"
-"""Where a browser comes back to while somebody logs in."""
-
-Visit = Callable[[str], Awaitable[None]]
-Return = Callable[[], Awaitable[AuthorizationCodeResult]]
+"""What a client that is registered for us names as its own address; nobody is sent there."""
 
 
 class LoginNeededError(Exception):
@@ -31,13 +27,13 @@ class StoredTokens(Struct, frozen=True):
 
     secrets: McpSecrets
 
-    def auth(
-        self, server: McpServer, url: str, visit: Visit | None = None, returns: Return | None = None
-    ) -> httpx2.Auth:
-        """What gives requests their token. Without `visit` nobody can log in."""
+    def auth(self, server: McpServer, url: str) -> httpx2.Auth:
+        """What gives requests their token, and makes it fresh. Nobody is asked to log in."""
+        folder = self.secrets.folder(server)
+        token = folder / f"oauth-{server.name}.token"
 
         async def refuse(_: str) -> None:
-            raise LoginNeededError(f"somebody has to log in: turnwright mcp login {server.name}")
+            raise LoginNeededError(f"its token is missing or has ended: write a new one into {token}")
 
         metadata = OAuthClientMetadata(
             client_name="Turnwright",
@@ -45,9 +41,7 @@ class StoredTokens(Struct, frozen=True):
             grant_types=["authorization_code", "refresh_token"],
             response_types=["code"],
         )
-        folder = self.secrets.folder(server)
-        storage = TokenFiles(folder / f"oauth-{server.name}.token", folder / f"oauth-{server.name}.client")
-        return OAuthClientProvider(url, metadata, storage, visit or refuse, returns)
+        return OAuthClientProvider(url, metadata, TokenFiles(token, folder / f"oauth-{server.name}.client"), refuse)
 
 
 class TokenFiles(Struct, frozen=True):

@@ -55,7 +55,7 @@ class McpRegistration(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     headers: Mapping[str, str] = {}
     """What it is sent with each request, with `${NAME}` for secrets."""
     oauth: bool = False
-    """Whether it wants a token that `turnwright mcp login` has got."""
+    """Whether it gets the token in its private file."""
     effects: Mapping[str, ToolEffect] = {}
     """What is believed of tools, by their names; `*`: of all others."""
     sampling: str = ""

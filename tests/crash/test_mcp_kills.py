@@ -1,0 +1,126 @@
+"""A server of MCP, what calls it, its executor, or all of them are killed in a call: nothing outside happens twice.
+
+A call of which nobody knows whether it happened is made again only if its tool says that this is harmless, and each
+record is settled. Rows RD02, RU014; docs/adr/0084.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.tool_servers import file_of
+from contract.mcp.bridging import HOSTILE
+from contract.store.harness import SECRET
+from crash.stack import ENDURING, Stack, insisted
+from turnwright_client import Client
+
+pytestmark = pytest.mark.asyncio
+
+UNKNOWN = "indeterminate:500"
+DONE = '<update status="200">Done.</update>'
+GO_ON = '<update status="102">On.</update>'
+SETTLED_S = 100
+
+
+def processes(words: str) -> list[int]:
+    """The processes whose command line has these words."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdecimal() and int(place.name) != os.getpid():
+            try:
+                line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if words in line:
+                found.append(int(place.name))
+    return found
+
+
+def kill(pids) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def server_of(calls: Path) -> dict:
+    """One that takes its time, and writes down what it begins."""
+    return {"mcp": {"command": sys.executable, "args": [str(HOSTILE), "slow", str(calls)], "env": {"SLOW_S": "1.5"}}}
+
+
+async def killed_in_a_call(root: Path, victims: str, tool: str) -> tuple[list[str], str, int]:
+    """What a server has begun, and the outcome and the status of the record, after victims were killed in a call."""
+    calls = root / "calls"
+    file = file_of(root / "servers.toml", {"slow": server_of(calls)})
+    made = Stack(root, "", executors=2, tool_servers=file, sh_sandbox="limits")
+    try:
+        await made.start()
+        first, second = made.lives["executor0"], made.lives["executor1"]
+        second.kill()
+        await made.add_model("m", f"<slow.{tool}/>{GO_ON}", *[DONE] * 5)
+        async with Client.connect(made.at(first.name), SECRET) as client:
+            await insisted(lambda: client.list_tools(made.project, check=True))
+            wanted = settings_pb2.LoopSettings(model="m", yolo=True)
+            queued = await client.act(made.project, "Do it.", run="r", settings=wanted)
+            async with asyncio.timeout(SETTLED_S):
+                while not calls.exists():  # noqa: ASYNC110 - a file tells nothing
+                    await asyncio.sleep(0.02)
+        if "executor" in victims:
+            first.kill()
+            second.start()
+        if "server" in victims:
+            kill(processes(str(calls)))
+        if "bridge" in victims:
+            kill([pid for pid in processes("turnwright_mcp.beside") if belongs(pid, root)])
+        name = second.name if "executor" in victims else first.name
+        async with Client.connect(made.at(name), SECRET, policy=ENDURING) as client, asyncio.timeout(SETTLED_S):
+            await insisted(lambda: client.wait_loop(made.project, "r", queued.sequence))
+            record = await insisted(lambda: client.get_entry(made.project, "r", f"log://turn_1/result/slow.{tool}/1"))
+    finally:
+        made.close()
+    return calls.read_text().splitlines(), record.outcome, record.status
+
+
+def belongs(pid: int, root: Path) -> bool:
+    try:
+        return str(root) in Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("tool", ["idempotent", "work"])
+@pytest.mark.parametrize("victims", ["server", "bridge", "executor", "server and executor"])
+async def test_a_kill_in_a_call_repeats_nothing_that_is_outside(tmp_path, victims, tool):
+    check(await killed_in_a_call(tmp_path, victims, tool), tool)
+
+
+def check(found: tuple[list[str], str, int], tool: str) -> None:
+    begun, outcome, status = found
+    if tool == "work":
+        assert begun == ["work"]
+        assert (outcome, status) == (UNKNOWN, 500)
+    else:
+        assert set(begun) == {"idempotent"}
+        assert len(begun) >= 2
+        assert (outcome, status) == ("", 200)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+async def test_two_hundred_kills_settle_each_record(tmp_path):
+    chance = random.Random(84)
+    for number in range(200):
+        root = tmp_path / str(number)
+        root.mkdir()
+        tool = chance.choice(["idempotent", "work"])
+        victims = chance.choice(["server", "bridge", "executor", "server and executor"])
+        check(await killed_in_a_call(root, victims, tool), tool)
