@@ -1,14 +1,13 @@
 """Directories of their own for runs: work trees and clones of the repository of their project.
 
 A place is a folder `{places}/{workspace}/{name}` with the work tree of the run, `tree`, and a repository of ours,
-`repo`. That one borrows the objects of the project's repository, so that a work tree costs its files and nothing else;
-what the run has changed is committed there and copied to a branch of the project. In a clone the tree has a repository
-of its own, too.
+`repo`, whose history begins with the commit that the run stands on. What the run has changed is committed there and
+copied to a branch of the project. In a clone the tree has a repository of its own, too, with the history.
 
-Git works for us on what models have written: hooks, filters, configuration, links to objects of others. So it runs in
-the sandbox of commands, with the place and the project's repository, and sees nothing else. What is saved is packed in
-`out`, which is all that git sees of the place when it works in the project. A place is made aside and renamed: where
-its name is, it is whole.
+Git works for us on what models have written: hooks, filters, configuration, links to other repositories. So it runs in
+the sandbox of commands, and sees either the project, which commands of all its runs have written, or the places of a
+run and its parent: between them is a folder with a pack, `in` or `out`. No command of a run sees the project's
+repository from its place. A place is made aside and renamed: where its name is, it is whole.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from msgspec.structs import replace
 from turnwright_values.types import Loop, Place, Run, RunPlace
 
 from turnwright_core.errors import Reason, fault
+from turnwright_executor.files.confinement import MARKER_FOLDER
 from turnwright_executor.files.file_threads import on_files, on_trees
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_kit.logs import get_logger
-from turnwright_kit.sandbox.readable import read_beginning
 from turnwright_kit.sandbox.sandbox import Sandbox
 
 GIT_S_MAX: Final = 300.0
@@ -51,14 +50,10 @@ NAMES_MAX: Final = 1000
 SWEEP_S: Final = 600.0
 """Seconds between two looks for places of runs that have been removed."""
 
-PATH_MAX: Final = 4096
-"""Longest path of a project, in bytes."""
-
 TREE: Final = "tree"
 REPOSITORY: Final = "repo"
+_IN: Final = "in"
 _OUT: Final = "out"
-_PROJECT: Final = "project"
-"""A file with the directory of the project."""
 
 _SETTINGS: Final = (
     ("safe.directory", "*"),
@@ -80,43 +75,50 @@ _ENVIRONMENT: Final = {
     "LC_ALL": "C",
 }
 
-_MAKE: Final = """
-[ -d "$project/.git" ] && base=$(git -C "$project" rev-parse -q --verify 'HEAD^{commit}') || {
+_EXPORT: Final = """
+from=HEAD
+if git -C "$project" rev-parse -q --verify "refs/heads/$branch^{commit}" > own; then from="refs/heads/$branch"; fi
+[ -d "$project/.git" ] && git -C "$project" rev-parse -q --verify "$from^{commit}" > base || {
   echo 'the project is not the top of a git repository with a commit' >&2; exit 1; }
-if own=$(git -C "$project" rev-parse -q --verify "refs/heads/$branch^{commit}"); then base=$own parent=; fi
-origin=$base
+git init -q --bare fetched
+git --git-dir=fetched fetch -q --no-tags $depth "$project" "+$from:refs/heads/base"
+echo refs/heads/base | git --git-dir=fetched pack-objects -q --revs --stdout > pack
+touch fetched/shallow && mv fetched/shallow . && rm -rf fetched
+"""
+"""Packs the commit that a place begins with: of its branch, if there is one, or of HEAD."""
+
+_MAKE: Final = """
+base=$(cat in/base)
+case "$base" in *[!0-9a-f]*|'') echo 'the project names no commit' >&2; exit 1;; esac
 git init -q --bare repo
 git --git-dir=repo config core.bare false
-printf '%s\\n' "$project/.git/objects" > repo/objects/info/alternates
-if [ -n "$parent" ] && [ -d "$parent/tree" ]; then
-  git --git-dir=repo fetch -q --no-tags "$parent/repo" HEAD:refs/turnwright/parent
-  origin=$(git --git-dir="$parent/repo" rev-parse refs/turnwright/origin)
+if [ -s in/shallow ]; then cat in/shallow > repo/shallow; fi
+git --git-dir=repo index-pack --stdin < in/pack > /dev/null
+git --git-dir=repo update-ref refs/turnwright/origin "$base"
+if [ -n "$parent" ] && [ -d "$parent/tree" ] && [ ! -s in/own ]; then
+  git --git-dir=repo fetch -q --no-tags --update-shallow "$parent/repo" HEAD:refs/turnwright/parent \\
+    +refs/turnwright/origin:refs/turnwright/origin
   tree=$(GIT_DIR="$PWD/repo" GIT_WORK_TREE="$parent/tree" GIT_INDEX_FILE="$PWD/index" sh -c \\
     'git read-tree refs/turnwright/parent && { git add -A --ignore-errors || [ $? = 1 ]; } && git write-tree')
   base=$(git --git-dir=repo commit-tree "$tree" -p refs/turnwright/parent -m 'As the fork began')
   rm -f index
 fi
 git --git-dir=repo update-ref refs/turnwright/base "$base"
-git --git-dir=repo update-ref refs/turnwright/origin "$origin"
-rm -f "$project/.git/refs/places/$name.lock"
-git --git-dir="$project/.git" update-ref "refs/places/$name" "$origin"
+git --git-dir=repo update-ref "refs/heads/$branch" "$base"
+git --git-dir=repo symbolic-ref HEAD "refs/heads/$branch"
 if [ "$kind" = clone ]; then
-  git clone -q --no-hardlinks --no-checkout "$project" tree
-  git -C tree remote remove origin
-  git -C tree fetch -q --no-tags "$PWD/repo" refs/turnwright/base
-  git -C tree checkout -q -B "$branch" "$base"
+  git init -q tree
+  git -C tree fetch -q --no-tags --update-shallow "$PWD/repo" "refs/heads/$branch"
+  git -C tree checkout -q -B "$branch" FETCH_HEAD
+  git --git-dir=repo read-tree "$base"
 else
   mkdir tree
+  echo 'gitdir: ../repo' > tree/.git
+  git --git-dir=repo --work-tree=tree reset -q --hard "$base"
 fi
-git --git-dir=repo symbolic-ref HEAD "refs/heads/$branch"
-git --git-dir=repo update-ref "refs/heads/$branch" "$base"
-if [ "$kind" = clone ]; then git --git-dir=repo read-tree "$base"
-else echo 'gitdir: ../repo' > tree/.git; git --git-dir=repo --work-tree=tree reset -q --hard "$base"; fi
+rm -rf in
 """
-"""Makes a place in an empty folder: of its branch, if there is one, of its parent, or of HEAD.
-
-The project's repository keeps the commit whose objects the place borrows.
-"""
+"""Makes a place of what was packed, or of its parent as that is now."""
 
 _SAVE: Final = """
 rm -rf repo/*.lock repo/refs/turnwright/*.lock "repo/refs/heads/$branch.lock" out
@@ -132,6 +134,7 @@ tree=$(git write-tree)
 if [ "$tree" = "$(git rev-parse "$parent^{tree}")" ]; then commit=$parent
 else commit=$(git commit-tree "$tree" -p "$parent" -m "$message"); fi
 git update-ref HEAD "$commit"
+printf '%s' "$commit" > out/commit
 [ "$commit" = "$(git rev-parse refs/turnwright/origin)" ] ||
   git bundle create -q out/bundle "refs/heads/$branch" ^refs/turnwright/origin
 touch out/whole
@@ -145,18 +148,17 @@ without a commit, is told of and keeps nothing else away.
 
 _COPY: Final = """
 rm -f "$project/.git/refs/heads/$branch.lock"
-from="$PWD/bundle" commit="refs/heads/$branch"
-[ -e bundle ] || from="$project/.git" commit="refs/places/$name"
-git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
-  "$from" "+$commit:refs/heads/$branch"
+if [ -e bundle ]; then
+  git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
+    "$PWD/bundle" "+refs/heads/$branch:refs/heads/$branch"
+elif ! git --git-dir="$project/.git" rev-parse -q --verify "refs/heads/$branch" > old; then
+  git --git-dir="$project/.git" update-ref "refs/heads/$branch" "$(cat commit)"
+fi
 """
 """Copies the branch to the project, whose configuration is what commands of any of its runs have written.
 
 So it sees nothing of the place but what it is to have.
 """
-
-_LEAVE: Final = 'git --git-dir="$project/.git" update-ref -d "refs/places/$name"'
-"""Lets the project's repository forget what it kept for a place."""
 
 Find = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
 """Those of the names that are places of runs. Raises TurnwrightError."""
@@ -192,18 +194,20 @@ class RunPlaces:
             async with self._making.setdefault(project, asyncio.Lock()):
                 if not await on_files(lambda _: os.path.isdir(folder)):
                     await self._make(workspace, project, run, run.place)
-        shown = () if run.settings.place is Place.CLONE else (f"{folder}/{REPOSITORY}", f"{project}/.git/objects")
+        shown = () if run.settings.place is Place.CLONE else (f"{folder}/{REPOSITORY}",)
         return MadePlace(f"{folder}/{TREE}", shown)
 
     async def _make(self, workspace: str, project: str, run: Run, place: RunPlace) -> None:
         kind = run.settings.place.name.lower()
         aside = f"{self._folder}/{workspace}/{place.name}~{token_hex(4)}"
         parent = f"{self._folder}/{workspace}/{place.parent}" if place.parent else ""
-        await on_files(lambda _: _begin(aside, project))
+        inside = f"{aside}/{_IN}"
+        await on_files(lambda _: os.makedirs(inside, mode=0o700))
         try:
-            words = {"kind": kind, "branch": place.branch, "name": place.name, "parent": parent}
-            readable = (project, *([parent] if parent else []))
-            problem = await self._git(_MAKE, aside, project, words, readable)
+            words = {"kind": kind, "branch": place.branch, "parent": parent, "project": project}
+            depth = "" if run.settings.place is Place.CLONE else "--depth=1"
+            problem = await self._git(f"depth={depth}\n{_EXPORT}", inside, words, readable=(project,))
+            problem = problem or await self._git(_MAKE, aside, words, readable=(parent,) if parent else ())
             if problem:
                 message = f"No {kind} of {project} could be made for the run: {problem}."
                 raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=run.project, root=project)
@@ -221,30 +225,31 @@ class RunPlaces:
         folder = f"{self._folder}/{workspace}/{run.place.name}"
         message = f"Loop {loop.sequence} of the run {run.run}"
         kind, place = run.settings.place.name.lower(), run.place
-        words = {"kind": kind, "branch": place.branch, "name": place.name, "message": message}
-        objects = (f"{project}/.git/objects",)
+        words = {"kind": kind, "branch": place.branch, "message": message, "project": project}
         async with self._making.setdefault(project, asyncio.Lock()):
-            problem = await self._git(_SAVE, folder, project, words, objects, ends_s, writes_project=False)
+            problem = await self._git(_SAVE, folder, words, ends_s)
             if not await on_files(lambda _: os.path.exists(f"{folder}/{_OUT}/whole")):
                 return problem or "nothing was packed"
-            return await self._git(_COPY, f"{folder}/{_OUT}", project, words, (), ends_s) or problem
+            # Where commands are not confined, a link of theirs would lead to another repository.
+            if await on_files(lambda _: os.path.realpath(f"{project}/.git") != f"{project}/.git"):
+                return f"{project}/.git is a link, or behind one"
+            copied = await self._git(_COPY, f"{folder}/{_OUT}", words, ends_s, writable=project)
+            return copied or problem
 
     async def _git(
         self,
         script: str,
         folder: str,
-        project: str,
         words: dict[str, str],
-        readable: tuple[str, ...],
         ends_s: Callable[[], float] = lambda: inf,
         *,
-        writes_project: bool = True,
+        readable: tuple[str, ...] = (),
+        writable: str = "",
     ) -> str:
-        """Run a script in a place, with the project's repository; returns why it failed, or the empty text."""
-        repository = f"{project}/.git"
-        # Commands of the project can put a link there, to the repository of another one.
-        if await on_files(lambda _: os.path.realpath(repository) != repository):
-            return f"{repository} is a link, or behind one"
+        """Run a script in a folder; returns why it failed, or the empty text.
+
+        The project is shown or written as a whole: commands can put links into it, and none in its place.
+        """
         output: list[str] = []
 
         async def on_output(_channel: int, text: str) -> None:
@@ -252,12 +257,12 @@ class RunPlaces:
 
         sandbox = replace(
             self._sandbox,
-            writable=(*self._sandbox.writable, *([repository] if writes_project else [])),
-            inside=(*self._sandbox.inside, *readable),
+            writable=(*self._sandbox.writable, *([writable] if writable else [])),
+            inside=(*self._sandbox.inside, *readable, *([f"{writable}/{MARKER_FOLDER}"] if writable else [])),
         )
         limits = ShellLimits(file_mb=0)
         shell = LocalShell(folder, limits, self._environment, sandbox=sandbox, ends_s=ends_s)
-        values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in {**words, "project": project}.items())
+        values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
         end = await shell.run(f"set -e\n{values}{script}", GIT_S_MAX, on_output, network=False)
         if end.timed_out:
             return f"git took more than {GIT_S_MAX:g} s"
@@ -278,12 +283,8 @@ class RunPlaces:
                     await self._remove(folder)
 
     async def _remove(self, folder: str) -> None:
-        name = Path(folder).name
-        with suppress(OSError, ValueError):
-            project = await on_files(lambda _: read_beginning(f"{folder}/{_PROJECT}", PATH_MAX).decode())
-            await self._git(_LEAVE, folder, project, {"name": name}, ())
         await on_trees(lambda _: shutil.rmtree(folder, ignore_errors=True))
-        _log.info("place_removed", name=name)
+        _log.info("place_removed", name=Path(folder).name)
 
 
 def _appear(aside: str) -> None:
@@ -294,11 +295,6 @@ def _appear(aside: str) -> None:
     except OSError:
         if not os.path.isdir(folder):
             raise
-
-
-def _begin(aside: str, project: str) -> None:
-    os.makedirs(aside, mode=0o700)
-    Path(aside, _PROJECT).write_text(project, encoding="utf-8")
 
 
 def _listed(folder: str) -> list[str]:

@@ -259,12 +259,12 @@ const (
 	// The project's directory, which all such runs share.
 	Place_PLACE_SHARED Place = 1
 	// A work tree of its own, as of the commit at the project's HEAD when its first loop begins, without what was not
-	// committed; its history is that of the project's repository, which it reads and does not write. What it has changed is
-	// committed to the branch RunPlace.branch of the project's repository at the end of each loop. A project that is no git
-	// repository with a commit fails the loop with 500, reason WORKSPACE_UNAVAILABLE.
+	// committed; git has no earlier history there, and the run cannot commit. What it has changed is committed to the branch
+	// RunPlace.branch of the project's repository at the end of each loop. A project that is not the top of a git repository with
+	// a commit fails the loop with 500, reason WORKSPACE_UNAVAILABLE.
 	Place_PLACE_WORKTREE Place = 2
-	// As WORKTREE, with a repository of its own in which it may commit; its commits are those of the branch. Costs a copy of the
-	// history.
+	// As WORKTREE, with a repository of its own that has the history of the commit and in which the run may commit; its commits are
+	// those of the branch.
 	Place_PLACE_CLONE Place = 3
 )
 
