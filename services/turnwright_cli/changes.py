@@ -54,6 +54,8 @@ class FileChanges(Struct):
     """Number of files that were left out of the records."""
     shell: int = 0
     """Shell commands whose changes are unknown."""
+    branch: str = ""
+    """Where they are, if the run has a place of its own."""
 
     @property
     def is_empty(self) -> bool:
@@ -120,6 +122,8 @@ def change_lines(changes: FileChanges) -> Iterator[str]:
     if changes.shell:
         commands = "A stopped command" if changes.shell == 1 else f"{changes.shell} stopped commands"
         yield f"{commands} may have changed files; see `git status`."
+    if changes.branch and not changes.is_empty:
+        yield f"on branch {safe_line(changes.branch)}"
 
 
 class RecordedChange(Struct, frozen=True):
@@ -144,7 +148,9 @@ class RecordedChange(Struct, frozen=True):
 async def changes_of(client: Client, run: run_pb2.Run, loop: int) -> FileChanges:
     """The files that the loop changed, including before this command followed it."""
     found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
-    return changes_in([entry for entries in found async for entry in entries], loop)
+    changes = changes_in([entry for entries in found async for entry in entries], loop)
+    changes.branch = run.place.branch
+    return changes
 
 
 async def recorded_changes(client: Client, project: str, run: str) -> list[RecordedChange]:

@@ -44,6 +44,24 @@ def test_yolo_with_json_prints_messages_only_and_the_status_last(alone) -> None:
     assert not (alone.home / "run" / "stack.json").exists()
 
 
+def test_a_run_with_a_place_of_its_own_tells_its_branch(bench) -> None:
+    failed = bench.run("act", "Edit it.", "--model", "m", "--run", "early", "--place", "worktree", "--yolo")
+    assert "not the top of a git repository" in failed.stdout
+    assert "for --place the top of a git repository with a commit" in failed.stderr
+    assert "branch" not in failed.stdout
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "Begin"]):
+        named = ["git", "-c", "user.name=A", "-c", "user.email=a@localhost", *words]
+        subprocess.run(named, cwd=bench.project, check=True)
+
+    done = bench.run("act", "Edit it.", "--model", "m", "--run", "apart", "--place", "worktree", "--yolo")
+
+    listed = ["git", "for-each-ref", "--format=%(refname:short)", "refs/heads/turnwright"]
+    branch = subprocess.run(listed, cwd=bench.project, capture_output=True, text=True, check=True).stdout.strip()
+    assert branch.startswith("turnwright/apart-")
+    assert done.stdout.endswith(f"\n  changed a.txt (+1 -1)\non branch {branch}\n")
+    assert f"; on branch {branch}\n" in bench.run("runs", "show", "apart").stdout
+
+
 def test_that_a_directory_is_a_copy_is_said_once(bench, tmp_path) -> None:
     assert "a copy of" not in bench.run("project").stderr
     (tmp_path / "copied").mkdir()
