@@ -99,7 +99,6 @@ def _add_webhooks(app: click.Group) -> None:
         Option(
             ["--state"],
             type=click.Choice(["pending", "delivered", "dead"]),
-            default="",
             help="Only what waits, has arrived, or was given up.",
         ),
         Option(["--most"], type=click.IntRange(1, 1000), default=100, metavar="N", help="At most so many [100]"),

@@ -38,7 +38,7 @@ async def remove_webhook(call: Invocation, *, name: str) -> int:
     return answer(call, left, f"{safe_line(name)}: removed")
 
 
-async def list_deliveries(call: Invocation, *, webhook: str, state: str, most: int) -> int:
+async def list_deliveries(call: Invocation, *, webhook: str, state: str | None, most: int) -> int:
     wanted = pb.DeliveryState.Value(f"DELIVERY_STATE_{(state or 'unspecified').upper()}")
     async with open_project(call, reads=True) as (client, project):
         found = await client.list_deliveries(project, webhook=webhook, state=wanted, most=most)

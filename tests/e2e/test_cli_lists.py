@@ -46,6 +46,16 @@ def test_a_table_in_a_pipe_has_a_row_a_line_and_every_value_whole(bench, columns
     assert unescaped(row[5]) == " ".join(SUMMARY.split())[:200]
 
 
+def test_deliveries_are_listed_of_every_state_and_of_one(bench) -> None:
+    bench.run("webhook", "set", "ci", "https://nowhere.invalid/hook")
+    bench.run("act", "Say.", "--model", "odd", "--run", "r")
+    for asked in ((), ("--state", "pending")):
+        heads, row = rows(bench.run("webhook", "deliveries", *asked).stdout)
+        assert heads[0] == "id"
+        assert row[2:6] == ["ci", "r", "loop_ended", "pending"]
+    assert not bench.run("webhook", "deliveries", "--state", "dead").stdout.splitlines()[1:]
+
+
 def test_every_table_has_as_many_values_in_each_row_as_names_of_columns(bench) -> None:
     bench.run("act", "Edit it.", "--model", "m", "--run", "r", COLUMNS="20")
     bench.script("sh", "<sh>echo 'a\tb' |\ncat</sh>" + EDIT, DONE)
