@@ -28,7 +28,7 @@ export function keepToken(token: string): void {
 
 export const isUnknownToken = (error: unknown): boolean => TurnwrightError.of(error).code === Code.Unauthenticated;
 /** What a person reads of an error. */
-export const words = (error: unknown): string => TurnwrightError.of(error).message;
+export const words = (error: unknown): string => TurnwrightError.of(error).text;
 
 /** A watch of the page goes on for as long as the page does, while somebody sees it: a browser has six connections to a host. */
 export const WHILE_SHOWN = { keepOpen: true, onlyWhileShown: true, retriesMax: Infinity };

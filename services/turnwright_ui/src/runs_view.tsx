@@ -57,7 +57,9 @@ export function RunsView({ door, model }: { door: Door; model: RunsModel }) {
       </form>
       <Problem text={model.problem} />
       {!model.isLoaded && <p class="dim">Reading…</p>}
-      {model.isLoaded && all.length === 0 && <p>No run yet. Give an agent its first task below, or with <code>turnwright act</code>.</p>}
+      {model.isLoaded && all.length === 0 && (model.projects.length > 0
+        ? <p>No run yet. Give an agent its first task below, or with <code>turnwright act</code>.</p>
+        : <p>No project that you may see. Work in one with <code>turnwright act</code>, then call <code>turnwright ui</code> and load this page again.</p>)}
       <Rows
         label="Runs" kind="of-runs" items={shown} height={26} head={["State", "Task", "Run", "Project", "Turn", "Waits", "Written"]}
         keyOf={({ key }) => key} cells={cells} onOpen={({ run }) => go("run", run.project, run.run)}

@@ -10,7 +10,8 @@ export class TurnwrightError extends Error {
   override readonly name = "TurnwrightError";
 
   private constructor(
-    message: string,
+    /** The text for people. `message` has the reason before it. */
+    readonly text: string,
     readonly code: Code,
     /** Undefined for what no service of Turnwright has ended: a lost connection, a proxy, a deadline of the caller's. */
     readonly reason: Reason | undefined,
@@ -18,7 +19,7 @@ export class TurnwrightError extends Error {
     readonly values: Readonly<Record<string, string>>,
     override readonly cause: ConnectError,
   ) {
-    super(message, { cause });
+    super(reason ? `${reason}: ${text}` : text, { cause });
   }
 
   static of(error: unknown): TurnwrightError {
