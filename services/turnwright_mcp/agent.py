@@ -107,7 +107,7 @@ _OFFERS: Final = (
         "runs",
         "List the runs of the project, or look at one of them: how it stands, its answer, and what waits.",
         RunsCall,
-        types.ToolAnnotations(title="RunsCall at runs", read_only_hint=True, open_world_hint=False),
+        types.ToolAnnotations(title="Look at runs", read_only_hint=True, open_world_hint=False),
     ),
     _Offer(
         "decide",
