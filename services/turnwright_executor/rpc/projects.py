@@ -130,7 +130,8 @@ def closed_error(root: str) -> TurnwrightError:
         Reason.RIGHT_MISSING,
         f"You cannot register {root!r}: it needs `admin` in the deployment, or a folder above it in "
         "TURNWRIGHT_CLIENT_ROOTS of the executor; and a project that is there already needs a grant in it, one that "
-        "lies in it or around it the right `files`.",
+        "lies in it or around it the right `files`. On the executor's host `turnwright init --clients` in "
+        "that directory registers it, and makes everybody with an identity a member.",
         right="admin",
         project="",
     )

@@ -125,8 +125,8 @@ class TaskRpcs(Forwarding):
         names = [model.alias async for model in found]
         if alias not in names:
             available = ", ".join(names[:NAMED_MAX]) or "none"
-            message = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
-            raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
+            problem = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
+            raise fault(Reason.MODEL_NOT_FOUND, f"{problem} Or name one as vendor/model.", model=alias)
 
 
 def _check_prompt(prompt: str) -> None:

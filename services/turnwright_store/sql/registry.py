@@ -225,7 +225,9 @@ def model_required(connection: Connection) -> Exception:
 def _missing_model(connection: Connection, reason: Reason, problem: str, **about: str) -> Exception:
     available = list(connection.execute(_ALIASES).scalars())
     listed = ", ".join(available) or "none yet"
-    return fault(reason, f"{problem} Available: {listed}.", **about, available=",".join(available))
+    return fault(
+        reason, f"{problem} Available: {listed}. Or name one as vendor/model.", **about, available=",".join(available)
+    )
 
 
 def list_schemes(connection: Connection) -> list[Scheme]:
