@@ -74,7 +74,8 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
     out = console()
     above = found.run.parent
     origin = f", the agent {safe_line(above.name)} of {safe_line(above.run)}" if above.run else ""
-    put(out, Text(f"{safe_line(found.run.run)}: {run_words(found.run)}, {turns_words(found.run.turn)}{origin}"))
+    branch = f", branch {found.run.place.branch}" if found.run.HasField("place") else ""
+    put(out, Text(f"{safe_line(found.run.run)}: {run_words(found.run)}, {turns_words(found.run.turn)}{origin}{branch}"))
     if found.run.status == runs.RUNNING and not found.run.held:
         put(out, Text(_INTERRUPTED, style="yellow"))
     budget = f"budget {budget_words(found.run.settings.budget)}{_branch_words(found.run)}"
