@@ -55,7 +55,6 @@ class McpBridge:
         self._process: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
         self._started_s = 0.0
-        self._starts = 0
 
     async def server(self) -> RegisteredServer:
         """The process as a server of tools. Raises Away."""
@@ -81,7 +80,7 @@ class McpBridge:
             await self._process.wait()
 
     async def _started(self) -> str:
-        address = self._address()
+        address = socket_address(self._place.home, f"mcp-{os.getpid()}")
         if not address.startswith("unix:"):
             raise Away(
                 "The path of the home is too long for a socket: set TURNWRIGHT_MCP, or a shorter TURNWRIGHT_HOME."
@@ -93,13 +92,8 @@ class McpBridge:
                     self._process.kill()
                 await self._process.wait()
             if self._process is None or self._process.returncode is not None:
-                self._starts += 1
-                await self._start(self._address())
-        return self._address()
-
-    def _address(self) -> str:
-        # Each has its own: a connection that remembers the one before takes its time to try again.
-        return socket_address(self._place.home, f"mcp-{os.getpid()}-{self._starts}")
+                await self._start(address)
+        return address
 
     async def _start(self, address: str) -> None:
         if importlib.util.find_spec("mcp") is None:

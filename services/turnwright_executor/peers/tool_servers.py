@@ -22,7 +22,7 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.rpc.certificates import Tls
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
 from turnwright_executor.domain.tool_spec import ServedTool, specs_of
-from turnwright_executor.peers.mcp_bridge import McpBridge
+from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
 from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
 from turnwright_executor.wire.tools import described_from_pb, result_from_pb
@@ -283,8 +283,10 @@ class GrpcToolServers:
 
     async def _ready(self, server: RegisteredServer) -> grpc.aio.Channel:
         """A channel with a connection. Raises Away, at once if it has just been away."""
+        connect_s = CONNECT_S
         if server.is_mcp:
-            server = await self._mcp.server()
+            # It takes connections a while before it answers.
+            server, connect_s = await self._mcp.server(), START_S
         until_s, why = self._away.get(server, (0.0, ""))
         if time.monotonic() < until_s:
             raise Away(why)
@@ -292,7 +294,7 @@ class GrpcToolServers:
         if channel is not None and channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return channel
         try:
-            ready = await open_server(server, self._allowed, self._tls, channel, CONNECT_S)
+            ready = await open_server(server, self._allowed, self._tls, channel, connect_s)
         except Away as away:
             self._away[server] = time.monotonic() + AWAY_S, str(away)
             if self._channels.get(server) is channel and channel is not None:

@@ -118,7 +118,7 @@ async def test_what_calls_the_servers_is_killed_in_a_call(tmp_path, monkeypatch,
         record = await services.entry(f"log://turn_1/result/slow.{tool}/1")
         begun = calls.read_text().splitlines()
         if tool == "idempotent":
-            assert begun == ["idempotent", "idempotent"]
+            assert begun == ["idempotent", "idempotent"], (record.outcome, record.body)
             assert (record.body, record.status) == ("done", 200)
         else:
             assert begun == ["work"]
