@@ -78,8 +78,7 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
     put(out, Text(f"{safe_line(found.run.run)}: {run_words(found.run)}, {turns_words(found.run.turn)}{origin}{branch}"))
     if found.run.status == runs.RUNNING and not found.run.held:
         put(out, Text(_INTERRUPTED, style="yellow"))
-    budget = f"budget {budget_words(found.run.settings.budget)}{_branch_words(found.run)}"
-    put(out, Text(f"spent {spend_words(found.spent)}; {budget}"))
+    put(out, Text(f"spent {spend_words(found.spent)}; budget {budget_words(found.run.settings.budget)}"))
     for loop in reversed(found.loops):
         put(out, Text(_loop_line(loop, found.run)))
         if loop.summary:
@@ -96,10 +95,6 @@ async def _pending(client: Client, project: str, run: str) -> list[tuple[str, pr
     """What waits for a decision in a run and its agents, each with its run."""
     waiting = [(one.run, one.proposal.path) async for one in client.list_proposals(project, run)]
     return [(alias, (await client.get_proposal(project, alias, path)).proposal) for alias, path in waiting]
-
-
-def _branch_words(run: run_pb2.Run) -> str:
-    return f"; on branch {safe_line(run.place.branch)}" if run.place.branch and run.turn else ""
 
 
 def _show_pending(pending: Sequence[tuple[str, proposal_pb2.Proposal]], *, whole: bool) -> None:

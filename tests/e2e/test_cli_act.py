@@ -59,7 +59,7 @@ def test_a_run_with_a_place_of_its_own_tells_its_branch(bench) -> None:
     branch = subprocess.run(listed, cwd=bench.project, capture_output=True, text=True, check=True).stdout.strip()
     assert branch.startswith("turnwright/apart-")
     assert done.stdout.endswith(f"\n  changed a.txt (+1 -1)\non branch {branch}\n")
-    assert f"; on branch {branch}\n" in bench.run("runs", "show", "apart").stdout
+    assert f", branch {branch}\n" in bench.run("runs", "show", "apart").stdout
 
 
 def test_that_a_directory_is_a_copy_is_said_once(bench, tmp_path) -> None:
