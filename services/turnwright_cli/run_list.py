@@ -15,7 +15,7 @@ from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, console, show_list, table_of, write_line
+from turnwright_cli.output import Column, console, is_pipe, show_list, table_of, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words, title_of, turns_words
@@ -102,7 +102,7 @@ async def list_runs(call: Invocation, *, watch: bool = False) -> int:
         return await watch_runs(call)
     async with open_project(call, reads=True) as (client, name):
         found = [run async for run in client.list_runs(name)] if name else []
-    return show_list(call, as_tree(found), _TREE if console().is_terminal else RUNS, empty=NO_RUNS)
+    return show_list(call, as_tree(found), RUNS if is_pipe() or not console().is_terminal else _TREE, empty=NO_RUNS)
 
 
 def as_tree(found: Sequence[run_pb2.Run]) -> list[run_pb2.Run]:
