@@ -728,7 +728,8 @@ class RunPlace(Struct, frozen=True):
     have it; it is removed within an hour after the run, and its branch stays."""
 
     name: str = ""
-    """Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits."""
+    """Its name, unique in the project: the run's alias when it was made, or `private`, and eight hexadecimal
+    digits."""
     parent: str = ""
     """Name of the place whose files it begins with, as they are then. Empty, or if that is gone: the commit at the
     project's HEAD."""

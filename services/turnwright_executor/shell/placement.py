@@ -149,7 +149,7 @@ class Placements:
         )
         workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, self._home)
         files = self._scanner(root, constraints)
-        caches = f"{self._home}/{CACHES_FOLDER}/{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
+        caches = place.caches or f"{self._home}/{CACHES_FOLDER}/{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
         sandbox = (
             replace(self._sandbox, inside=(*self._sandbox.inside, *place.readable)) if place.readable else self._sandbox
         )

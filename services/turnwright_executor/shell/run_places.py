@@ -18,7 +18,6 @@ import shlex
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 from secrets import token_hex
@@ -52,6 +51,7 @@ SWEEP_S: Final = 600.0
 
 TREE: Final = "tree"
 REPOSITORY: Final = "repo"
+CACHES: Final = "caches"
 _IN: Final = "in"
 _OUT: Final = "out"
 
@@ -173,6 +173,8 @@ class MadePlace(Struct, frozen=True):
     """The work tree."""
     readable: tuple[str, ...] = ()
     """What a command in it reads beside it, wherever that is."""
+    caches: str = ""
+    """Where commands of others than the home's owner keep what they share. Empty: in the home."""
 
 
 class RunPlaces:
@@ -195,7 +197,7 @@ class RunPlaces:
                 if not await on_files(lambda _: os.path.isdir(folder)):
                     await self._make(workspace, project, run, run.place)
         shown = () if run.settings.place is Place.CLONE else (f"{folder}/{REPOSITORY}",)
-        return MadePlace(f"{folder}/{TREE}", shown)
+        return MadePlace(f"{folder}/{TREE}", shown, f"{folder}/{CACHES}")
 
     async def _make(self, workspace: str, project: str, run: Run, place: RunPlace) -> None:
         kind = run.settings.place.name.lower()
@@ -223,7 +225,7 @@ class RunPlaces:
         """
         assert run.place
         folder = f"{self._folder}/{workspace}/{run.place.name}"
-        message = f"Loop {loop.sequence} of the run {run.run}"
+        message = f"Loop {loop.sequence} of {run.place.name}"
         kind, place = run.settings.place.name.lower(), run.place
         words = {"kind": kind, "branch": place.branch, "message": message, "project": project}
         async with self._making.setdefault(project, asyncio.Lock()):
@@ -299,11 +301,6 @@ def _appear(aside: str) -> None:
 
 def _listed(folder: str) -> list[str]:
     """The places there are; what somebody is making now is none yet."""
-    found: list[str] = []
-    with suppress(FileNotFoundError):
-        for workspace in sorted(os.listdir(folder)):
-            for name in sorted(os.listdir(f"{folder}/{workspace}")):
-                place = f"{folder}/{workspace}/{name}"
-                if "~" not in name or os.stat(place).st_mtime < time.time() - ASIDE_S:
-                    found.append(place)
-    return found
+    oldest_s = time.time() - ASIDE_S
+    folders = (place for place in sorted(Path(folder).glob("*/*")) if place.is_dir())
+    return [str(place) for place in folders if "~" not in place.name or place.stat().st_mtime < oldest_s]

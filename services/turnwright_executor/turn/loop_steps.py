@@ -491,7 +491,8 @@ class LoopSteps:
         if is_same and (claim.abort_requested or ending is not ABORT):
             compare = partial(self._compared, claim)
             refused = scope.refused_before(claim.open_turn) if claim.open_turn else ()
-            if self._is_placed and scope.placement.save:
+            # Whoever aborts waits for nothing: what is there is copied at the end of the next loop.
+            if self._is_placed and scope.placement.save and ending is not ABORT:
                 await scope.placement.save()
             end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved, ending, compare, refused)
             scope.events.ended(claim.run.turn, end)

@@ -54,7 +54,8 @@ def fork_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
     first, _ = bump_scope(tx, scope, rows.positions_of(tx.connection, parent.id))
     asked = asked_at(tx, parent, home, turn)
     inherited = settings_json(asked) if asked else ""
-    child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, inherited, caller.name, place_name(alias))
+    place = place_name("" if parent.run.settings.private else alias)
+    child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, inherited, caller.name, place)
     child_id = rows.add_child(tx.connection, parent.id, child)
     rows.copy_views(tx.connection, source, child_id, first, revision)
     row = get_run(tx.connection, address.project, alias)

@@ -198,7 +198,7 @@ def add_run(
 
 def own_place(settings: RunSettings, alias: str) -> RunPlace | None:
     """The place of a new run; None: that of its project."""
-    return None if settings.place in SHARED else RunPlace(place_name(alias))
+    return None if settings.place in SHARED else RunPlace(place_name("" if settings.private else alias))
 
 
 class RunPage(Struct, frozen=True):

@@ -29,8 +29,11 @@ class RunRef(Struct, frozen=True):
 
 
 def place_name(alias: str) -> str:
-    """A name for the directory of a run, which no other run has had: aliases are used again, and change."""
-    return f"{alias}-{secrets.token_hex(4)}"
+    """A name for the directory of a run, which no other run has had: aliases are used again, and change.
+
+    Its branch has it too, so a private run gives no alias.
+    """
+    return f"{alias or 'private'}-{secrets.token_hex(4)}"
 
 
 def project_names(root: str) -> Iterator[str]:

@@ -71,7 +71,7 @@ async def test_a_run_goes_on_where_it_was_and_a_fork_where_its_parent_is(service
     again = await worked(services, "r", None, looks + DONE)
     assert again.status == 200
     shown = [one.body async for one in services.client.list_entries(services.project, "r", "sh://**") if one.turn == 2]
-    assert "".join(shown) == "new\nmore\nlog\nLoop 1 of the run r\n"
+    assert "".join(shown) == f"new\nmore\nlog\nLoop 1 of {again.place.name}\n"
     fork = await services.client.fork_run(services.project, "r", new_run="f")
     assert fork.place.parent == again.place.name
     forked = await worked(services, "f", None, '<set path="c.txt">c\n</set>' + DONE)
@@ -85,7 +85,7 @@ async def test_commits_of_a_clone_are_those_of_its_branch(services):
     commits = "<sh>git config user.name M; git config user.email m@localhost; echo 1 > b.txt; git add b.txt; git commit -qm Mine; echo 2 > b.txt</sh>"
     run = await worked(services, "r", CLONE, commits + DONE)
     told = git(services.files, "log", "--format=%s", f"main..{run.place.branch}").splitlines()
-    assert told == ["Loop 1 of the run r", "Mine"]
+    assert told == [f"Loop 1 of {run.place.name}", "Mine"]
     assert git(services.files, "show", f"{run.place.branch}:b.txt") == "2"
 
 

@@ -225,7 +225,7 @@ type RunPlace struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits.
+	// Its name, unique in the project: the run's alias when it was made, or `private`, and eight hexadecimal digits.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Name of the place whose files it begins with, as they are then. Empty, or if that is gone: the commit at the project's HEAD.
 	Parent string `protobuf:"bytes,2,opt,name=parent,proto3" json:"parent,omitempty"`

@@ -155,7 +155,7 @@ class RunPlace(_message.Message):
     PARENT_FIELD_NUMBER: _builtins.int
     BRANCH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits."""
+    """Its name, unique in the project: the run's alias when it was made, or `private`, and eight hexadecimal digits."""
     parent: _builtins.str
     """Name of the place whose files it begins with, as they are then. Empty, or if that is gone: the commit at the project's HEAD."""
     branch: _builtins.str

@@ -159,7 +159,7 @@ export declare const RunSchema: GenMessage<Run>;
  */
 export declare type RunPlace = Message<"turnwright.types.v1.RunPlace"> & {
   /**
-   * Its name, unique in the project: the run's alias when it was made, and eight hexadecimal digits.
+   * Its name, unique in the project: the run's alias when it was made, or `private`, and eight hexadecimal digits.
    *
    * @generated from field: string name = 1;
    */
