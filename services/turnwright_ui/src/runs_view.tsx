@@ -93,7 +93,11 @@ function NewTask({ door, projects, chosen }: { door: Door; projects: string[]; c
         <label>Project <select name="project" key={chosen}>
           {projects.map((name) => <option key={name} value={name} selected={name === chosen}>{plain(name)}</option>)}
         </select></label>
-        <label>Model <select name="model">{models.map((alias) => <option key={alias} value={alias}>{plain(alias)}</option>)}</select></label>
+        <label>Model <input
+          name="model" list="models" required spellcheck={false} autocomplete="off" placeholder="alias or vendor/model"
+          defaultValue={models.length === 1 ? models[0] : ""}
+        /></label>
+        <datalist id="models">{models.map((alias) => <option key={alias} value={alias}>{plain(alias)}</option>)}</datalist>
         <label>Mode <select name="mode"><option value="act">act: may change things</option><option value="ask">ask: reads only</option></select></label>
         <label class="wide">Task <textarea name="prompt" rows={3} required /></label>
         <button>Start</button>
