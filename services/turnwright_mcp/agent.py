@@ -128,10 +128,12 @@ class AgentTools:
         self._client, self._project, self._model = client, project, model
 
     async def act(self, given: TaskCall, report: ReportTurn) -> Struct:
-        return await self._follow(given, self._client.act(self._project, given.prompt, **self._options(given)), report)
+        options = await self._options(given)
+        return await self._follow(given, self._client.act(self._project, given.prompt, **options), report)
 
     async def ask(self, given: TaskCall, report: ReportTurn) -> Struct:
-        return await self._follow(given, self._client.ask(self._project, given.prompt, **self._options(given)), report)
+        options = await self._options(given)
+        return await self._follow(given, self._client.ask(self._project, given.prompt, **options), report)
 
     async def runs(self, given: RunsCall, report: ReportTurn) -> Struct:
         if not given.run:
@@ -152,9 +154,12 @@ class AgentTools:
         await until_settled(self._client, queued, given.wait_s, report)
         return await state_of(self._client, self._project, given.run, queued.sequence)
 
-    def _options(self, given: TaskCall) -> dict[str, Any]:
-        model = given.model or ("" if given.run else self._model)
-        return {"run": given.run, "model": model}
+    async def _options(self, given: TaskCall) -> dict[str, Any]:
+        """Raises RUN_NOT_FOUND: a task would create the run that it names, but here `run` only continues one."""
+        if given.run:
+            await self._client.get_run(self._project, given.run)
+            return {"run": given.run, "model": given.model}
+        return {"model": given.model or self._model}
 
     async def _follow(self, given: TaskCall, giving: Awaitable[QueuedLoop], report: ReportTurn) -> Struct:
         queued = await giving

@@ -111,6 +111,8 @@ async def test_a_task_goes_on_after_the_wait_and_a_cancelled_call_takes_it_along
         ("act", {"prompt": ""}, "prompt"),
         ("act", {"prompt": "Do.", "yolo": True}, "yolo"),
         ("act", {"prompt": "Do.", "model": "nobody/x"}, "nobody"),
+        ("act", {"prompt": "Do.", "run": "none"}, "no run 'none'"),
+        ("ask", {"prompt": "Do.", "run": "none", "model": "m"}, "no run 'none'"),
         ("runs", {"run": "none"}, "none"),
         ("runs", {"wait_s": -1}, "wait_s"),
         ("decide", {"run": "none", "path": "log://x", "accept": True}, "none"),
@@ -118,7 +120,8 @@ async def test_a_task_goes_on_after_the_wait_and_a_cancelled_call_takes_it_along
     ],
 )
 async def test_a_wrong_call_is_told_what_is_wrong(bench, tool, arguments, words):
-    async with agent(bench) as client:
+    bench.script("m", DONE)
+    async with agent(bench, "-m", "m") as client:
         answer = await client.call_tool(tool, arguments)
         assert answer.is_error
         assert words in answer.content[0].text
