@@ -313,15 +313,18 @@ async def test_rules_are_tried_as_a_matrix_of_commands(at):
     rule = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool="sh", target="git *")
     await at.services.client.set_rule(at.services.project, rule, "tried")
     async with at.page(f"run/{at.services.project}/tried/rules") as page:
-        await page.get_by_label("Commands, one a line").fill("sh git push\nsh git status && ls\n")
+        await page.get_by_label("Commands, one a line").fill(
+            "sh git push\nsh git status && ls\nget a.txt\nget https://a.example/\n"
+        )
         proposed = page.get_by_label("Proposed rules, as in rules.toml")
         await proposed.fill('[[rule]]\nverdict = "no"\n')
         await page.get_by_role("button", name="Try rules").press("Enter")
         await page.get_by_role("alert").filter(has_text="verdict must be one of").wait_for()
+        assert "verdict" in await proposed.get_attribute("placeholder")
         deny = '[[rule]]\nverdict = "deny"\ntool = "sh"\ntarget = "git push *"\n'
         await proposed.fill(f'[[rule]]\nverdict = "allow"\ntool = "sh"\ntarget = "echo *"\n{deny}')
         await page.get_by_role("button", name="Try rules").press("Enter")
-        name = "What rules decide: 2 commands of 3 would be decided otherwise"
+        name = "What rules decide: 2 commands of 5 would be decided otherwise"
         table = page.get_by_role("table", name=name)
         await table.wait_for()
         heads = await table.get_by_role("columnheader").all_inner_texts()
@@ -338,6 +341,8 @@ async def test_rules_are_tried_as_a_matrix_of_commands(at):
     assert told["git push"] == ["sh", "✓ allow sh: git *, of the run", "✗ deny sh: git push *"]
     assert told["git status && ls"][2] == "? ask no rule matches"
     assert told["echo tried"] == ["sh", "? ask no rule matches", "✓ allow sh: echo *"]
+    assert told["a.txt"] == ["get", "no approval needed", "no approval needed"]
+    assert told["https://a.example/"] == ["get", *["? ask no rule matches"] * 2]
     # Nothing of it is kept.
     assert "echo *" not in {one.target for one in held}
 
