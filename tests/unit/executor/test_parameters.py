@@ -15,8 +15,8 @@ from turnwright_grammar.tools import canonical_attributes
 
 from .bench import TOOLS
 
-SAMPLES = {"string": "x", "integer": 7, "boolean": True}
-AS_WRITTEN = {"string": "x", "integer": "7", "boolean": "true"}
+SAMPLES = {"string": "x", "integer": 7, "number": 0.5, "boolean": True}
+AS_WRITTEN = {"string": "x", "integer": "7", "number": "0.5", "boolean": "true"}
 
 
 @pytest.mark.parametrize("name", TOOLS)
