@@ -34,6 +34,8 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 _file = converter(_File)
 
+_FORM: Final = f"Each [[rule]] may have {', '.join(_FileRule.__struct_fields__)}"
+
 
 class RulesFileError(ValueError):
     """A file of rules cannot be read; the message says why."""
@@ -68,8 +70,10 @@ def parse_rules(text: str, where: str) -> tuple[Rule, ...]:
 
     try:
         found = _file(tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, ValidationError, DecodeError, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RulesFileError(f"{where} cannot be read as rules: {error}") from None
+    except (ValidationError, DecodeError) as error:
+        raise RulesFileError(f"{where} cannot be read as rules: {error}. {_FORM}") from None
     if len(found.rule) > RULES_MAX:
         raise RulesFileError(f"{where} has {len(found.rule)} rules; at most {RULES_MAX} are allowed")
     return tuple([_rule(one, f"rule {number} of {where}") for number, one in enumerate(found.rule, 1)])

@@ -32,7 +32,11 @@ def test_rules_are_read_in_their_order(tmp_path):
         ("rule = 3", "cannot be read as rules"),
         ("[[rule]]", "verdict"),
         ('[[rule]]\nverdict = "maybe"', "verdict must be one of allow, ask, deny"),
-        ('[[rule]]\nverdict = "allow"\nwhat = "x"', "what"),
+        (
+            '[[rule]]\nverdict = "allow"\nwhat = "x"',
+            r"`what`.*may have verdict, tool, target, principal, mode, network$",
+        ),
+        ('[[rules]]\nverdict = "allow"', r"`rules`.*Each \[\[rule\]\] may have verdict, "),
         ('[[rule]]\nverdict = "ask"\n[[rule]]\nverdict = "allow"\ntool = "sh"\ntarget = "a > b"', "rule 2 of "),
         ('[[rule]]\nverdict = "allow"\nmode = "x"', "mode must be act or ask"),
         ('[[rule]]\nverdict = "deny"\nnetwork = true', "network"),
