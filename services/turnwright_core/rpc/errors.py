@@ -33,10 +33,13 @@ _REFUSALS: Final = frozenset(
 )
 """Codes with which a proxy, or the other side's gRPC library, refuses a call itself."""
 
+_STARTED: Final = "Is it running there, for instance by `turnwright serve`?"
 _HINTS: Final = {
     "CERTIFICATE_VERIFY_FAILED": "Its certificate has expired, or is not of an authority in TURNWRIGHT_TLS_CA.",
     "WRONG_VERSION_NUMBER": "It speaks plaintext: give it a certificate, or unset TURNWRIGHT_TLS_CA.",
     "Hostname Verification": "Its certificate does not name this host: issue one that does or set TURNWRIGHT_TLS_NAME.",
+    "Connection refused": _STARTED,
+    "No such file": _STARTED,
     "Socket closed": "It may expect TLS (set TURNWRIGHT_TLS_CA) or a certificate of its callers (TURNWRIGHT_TLS_CERT).",
 }
 """What to do about a failed connection attempt, by words of gRPC's message."""
@@ -74,11 +77,11 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
 
 
 def _explained(error: grpc.aio.AioRpcError) -> str:
-    """What gRPC says of a lost call, with a hint if the connection was not established because of TLS."""
+    """What gRPC says of a lost call, with what to do if the connection was not established."""
     detail = error.details() or error.code().name.lower()
-    if not detail.startswith("failed to connect"):
+    if not detail.startswith(("failed to connect", "connections to all backends failing")):
         return detail
-    return " ".join((detail, *(hint for words, hint in _HINTS.items() if words in detail)))
+    return ". ".join((detail, *(hint for words, hint in _HINTS.items() if words in detail)))
 
 
 def call_lost_error(service: str, address: str, detail: str, **values: str) -> TurnwrightError:

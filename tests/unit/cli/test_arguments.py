@@ -82,7 +82,15 @@ def test_a_server_that_is_not_there_is_unreachable(tmp_path) -> None:
 
     assert (done.returncode, done.stdout) == (5, b"")
     assert b"127.0.0.1:1 does not answer" in done.stderr
+    assert b"refused. Is it running there, for instance by `turnwright serve`?" in done.stderr
     assert b"turnwright doctor" in done.stderr
+
+
+def test_a_server_that_others_could_read_is_refused_by_the_names_of_settings(tmp_path) -> None:
+    done = turnwright("act", "x", "--server", "10.0.0.1:1", "--project", str(tmp_path), home=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"Set TURNWRIGHT_TLS_CA, or TURNWRIGHT_INSECURE=true if" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["runs"], ["token", "create", "--principal", "ci"]], ids=lambda c: c[0])

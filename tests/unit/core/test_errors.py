@@ -128,3 +128,4 @@ async def test_a_service_that_is_not_there_is_said_to_be_unavailable_at_its_addr
     await peer.close()
     assert refused.value.reason is Reason.SERVICE_UNAVAILABLE
     assert refused.value.metadata == {"service": "store", "address": f"unix:{tmp_path}/nobody"}
+    assert str(refused.value).endswith("Is it running there, for instance by `turnwright serve`?")
