@@ -23,6 +23,8 @@ from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, 
 from turnwright_client import Client, WatchPolicy
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.rpc.remote_service import CHANNEL_OPTIONS
+from turnwright_core.rpc.transport import open_channel
 from turnwright_core.suggestions import did_you_mean
 from turnwright_kit.home import ensure_home
 from turnwright_kit.in_process import LocalChannel
@@ -106,8 +108,10 @@ async def open_session(
         # What only reads is called within this process: it listens nowhere.
         local = LocalChannel(stack.local_servers[address]) if stack is not None and own is None else None
         policy = WatchPolicy(retries_max=JOINED_RETRIES_MAX) if joined else WatchPolicy()
-        given = settings.secret(), settings.rpc_timeout_s, policy, settings.tls, cast("grpc.aio.Channel | None", local)
-        async with _CopyAnnouncer.connect(address, *given) as client:
+        # Opened here for its refusal of plaintext, which names settings; that of the library names its arguments.
+        channel = cast("grpc.aio.Channel | None", local) or open_channel(address, CHANNEL_OPTIONS, settings.tls)
+        given = settings.secret(), settings.rpc_timeout_s, policy
+        async with _CopyAnnouncer.connect(address, *given, channel=channel) as client:
             yield Session(client, joined, attached=stack is None and not settings.server, named=bool(settings.server))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, Unpack
 
 import grpc
 from msgspec import Struct
@@ -40,6 +40,7 @@ from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_core.wire.run_view import Event, RunView
 
 EventCursor = cursor_pb2.EventCursor
+_BY_ARGUMENT: Final = ("Give `tls=Tls(authorities=Path(...))`", "`tls=Tls(insecure=True)`")
 OnEvent = Callable[[Event], Awaitable[object] | object]
 
 
@@ -131,7 +132,8 @@ class Client(AdministrationCalls, ControlCalls, GrantCalls, ProposalCalls, Query
         the client closes.
         """
         policy = policy or WatchPolicy()
-        peer = RetryingPeer(address, token, timeout_s, policy, channel or open_channel(address, CHANNEL_OPTIONS, tls))
+        channel = channel or open_channel(address, CHANNEL_OPTIONS, tls, _BY_ARGUMENT)
+        peer = RetryingPeer(address, token, timeout_s, policy, channel)
         try:
             yield cls(peer, policy)
         finally:

@@ -38,15 +38,19 @@ RECONNECT_POLL_S: Final = 0.02
 PLAINTEXT: Final = Tls()
 """Plaintext, within this host."""
 
+INSECURE: Final = "TURNWRIGHT_INSECURE=true"
+BY_SETTINGS: Final = ("Set TURNWRIGHT_TLS_CA", INSECURE)
+"""How a process that reads settings gets TLS, and how it does without."""
 
-def open_channel(address: str, options: Options, tls: Tls) -> grpc.aio.Channel:
+
+def open_channel(address: str, options: Options, tls: Tls, remedies: tuple[str, str] = BY_SETTINGS) -> grpc.aio.Channel:
     """A channel to an address. Raises TurnwrightError if it would send the token in plaintext to another host."""
     if address.startswith("dns:"):
         # Such a name has an address for each replica; calls take turns.
         replicas = (("grpc.lb_policy_name", "round_robin"), ("grpc.dns_min_time_between_resolutions_ms", DNS_MS_MIN))
         options = (*options, *replicas)
     if not tls.is_on or is_socket(address):
-        check_plaintext(address, tls, "call", "Set TURNWRIGHT_TLS_CA")
+        check_plaintext(address, tls, "call", *remedies)
         plain: grpc.aio.Channel = grpc.aio.insecure_channel(address, options=options)
         return plain
     if tls.name:
@@ -55,12 +59,12 @@ def open_channel(address: str, options: Options, tls: Tls) -> grpc.aio.Channel:
     return cast("grpc.aio.Channel", ReloadingChannel(tls, address, options))
 
 
-def check_plaintext(address: str, tls: Tls, act: str, remedy: str) -> None:
+def check_plaintext(address: str, tls: Tls, act: str, remedy: str, insecure: str = INSECURE) -> None:
     if not (tls.insecure or is_socket(address) or is_loopback(address)):
         raise fault(
             Reason.INVALID_FIELD,
             f"Turnwright does not {act} {address} in plaintext, because others could read the token. {remedy}, or "
-            "TURNWRIGHT_INSECURE=true if a mesh or a private network protects the connection.",
+            f"{insecure} if a mesh or a private network protects the connection.",
             field="address",
         )
 
