@@ -30,7 +30,7 @@ func (c *Client) unary(ctx context.Context, method string, request, answer any, 
 	}
 	request, repeatable := identified(method, request)
 	for failures := 1; ; failures++ {
-		err := failure(ctx, invoke(ctx, method, request, answer, connection, options...))
+		err := failure(ctx, connection.Target(), invoke(ctx, method, request, answer, connection, options...))
 		if err == nil || !repeatable || failures > retriesMax || ctx.Err() != nil || !isPassing(err) {
 			return err
 		}
@@ -44,18 +44,21 @@ func (c *Client) unary(ctx context.Context, method string, request, answer any, 
 func (c *Client) stream(ctx context.Context, description *grpc.StreamDesc, connection *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	opened, err := open(ctx, description, connection, method, options...)
 	if err != nil {
-		return nil, failure(ctx, err)
+		return nil, failure(ctx, connection.Target(), err)
 	}
-	return failing{opened}, nil
+	return failing{opened, connection.Target()}, nil
 }
 
-type failing struct{ grpc.ClientStream }
+type failing struct {
+	grpc.ClientStream
+	address string
+}
 
 func (f failing) RecvMsg(message any) error {
-	return failure(f.Context(), f.ClientStream.RecvMsg(message))
+	return failure(f.Context(), f.address, f.ClientStream.RecvMsg(message))
 }
 func (f failing) SendMsg(message any) error {
-	return failure(f.Context(), f.ClientStream.SendMsg(message))
+	return failure(f.Context(), f.address, f.ClientStream.SendMsg(message))
 }
 
 // lasts is whether a call takes as long as what it asks for: a command, or vendors.

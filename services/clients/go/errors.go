@@ -3,7 +3,9 @@ package turnwright
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -21,7 +23,8 @@ func (r Reason) Error() string { return string(r) }
 
 // Error is how a call failed.
 type Error struct {
-	// Reason is empty if a proxy or the connection has ended the call: then nobody knows whether it was carried out.
+	// Reason is ServiceUnavailable also if no connection could be made. It is empty if a proxy or the connection has ended the call: then
+	// nobody knows whether it was carried out.
 	Reason Reason
 	// Metadata has the values that the contract lists for the reason.
 	Metadata map[string]string
@@ -56,13 +59,22 @@ func (e *Error) Is(target error) bool {
 // Unwrap is the error of the context, if that has ended the call.
 func (e *Error) Unwrap() error { return e.cause }
 
-// failure is the error of a call for its caller. The end of a stream stays io.EOF.
-func failure(ctx context.Context, err error) error {
+// undialled is in the text of gRPC where nothing took a connection.
+const undialled = "transport: Error while dialing: "
+
+// failure is the error of a call to the executor at an address, for its caller. The end of a stream stays io.EOF.
+func failure(ctx context.Context, address string, err error) error {
 	var known *Error
 	if err == nil || err == io.EOF || errors.As(err, &known) {
 		return err
 	}
 	made := &Error{status: status.Convert(err), cause: ctx.Err()}
+	if _, why, ok := strings.Cut(made.Message(), undialled); ok && made.Code() == codes.Unavailable {
+		text := fmt.Sprintf("The executor at %s does not answer: %s. Is it running there, for instance by `turnwright serve`?",
+			address, strings.TrimSuffix(why, `"`))
+		made.Reason, made.Metadata = ServiceUnavailable, map[string]string{"service": "executor", "address": address}
+		made.status = status.New(codes.Unavailable, text)
+	}
 	for _, detail := range made.status.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Domain == domain {
 			made.Reason, made.Metadata = Reason(info.Reason), info.Metadata

@@ -1,10 +1,14 @@
 package turnwright
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
+	executorv1 "github.com/turnwright/turnwright/gen/go/turnwright/executor/v1"
+	runsv1 "github.com/turnwright/turnwright/gen/go/turnwright/runs/v1"
 	typesv1 "github.com/turnwright/turnwright/gen/go/turnwright/types/v1"
 )
 
@@ -36,6 +40,30 @@ func TestPlaintextIsForThisHostOnly(t *testing.T) {
 		}
 		if err == nil {
 			client.Close()
+		}
+	}
+}
+
+func TestAnExecutorThatIsNotThereIsNamedWithWhatToDo(t *testing.T) {
+	address := "unix:" + t.TempDir() + "/nobody"
+	client, err := Dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_, called := client.Runs.GetRun(context.Background(), &runsv1.GetRunRequest{})
+	stream, err := client.Executor.WatchRun(context.Background(), &executorv1.WatchRunRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	for _, err := range []error{called, err} {
+		var failed *Error
+		if !errors.As(err, &failed) || !errors.Is(err, ServiceUnavailable) || failed.Metadata["address"] != address {
+			t.Fatalf("%#v", err)
+		}
+		if text := err.Error(); !strings.HasPrefix(text, "SERVICE_UNAVAILABLE: The executor at "+address+" does not answer: ") ||
+			!strings.HasSuffix(text, "no such file or directory. Is it running there, for instance by `turnwright serve`?") {
+			t.Error(text)
 		}
 	}
 }
