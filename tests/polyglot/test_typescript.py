@@ -175,6 +175,24 @@ def test_a_token_goes_to_other_hosts_with_tls_alone(package, address, options, f
     assert (done.returncode != 0, "in plaintext, because others could read the token" in done.stderr) == (fails, fails)
 
 
+@pytest.mark.parametrize("protocol", IN_PLAINTEXT)
+def test_an_executor_that_is_not_there_is_named_with_what_to_do(package, protocol):
+    program = """
+        import { connect } from "@turnwright/client";
+        const client = connect("127.0.0.1:1", "t", { protocol: process.argv[1] });
+        const print = ({ reason, values, message }) => console.log(JSON.stringify([reason, values, message]));
+        await client.runs.getRun({}).catch(print);
+        await client.watchRun({ project: "p", run: "r" }, { retriesMax: 0 }).next().catch(print);
+        client.close();
+    """
+    told = run([NODE, "--input-type=module", "-e", program, protocol], package.folder).splitlines()
+    assert len(told) == 2
+    for reason, values, message in map(json.loads, told):
+        assert (reason, values) == ("SERVICE_UNAVAILABLE", {"service": "executor", "address": "127.0.0.1:1"})
+        assert message.startswith("SERVICE_UNAVAILABLE: The executor at 127.0.0.1:1 does not answer: ")
+        assert message.endswith("127.0.0.1:1. Is it running there, for instance by `turnwright serve`?")
+
+
 # ---- The tour
 
 
