@@ -28,10 +28,10 @@ from msgspec.structs import replace
 from turnwright_values.types import Loop, Place, Run, RunPlace
 
 from turnwright_core.errors import Reason, fault
-from turnwright_executor.files.confinement import MARKER_FOLDER
 from turnwright_executor.files.file_threads import on_files, on_trees
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_kit.logs import get_logger
+from turnwright_kit.sandbox.readable import MARKER_FOLDER
 from turnwright_kit.sandbox.sandbox import Sandbox
 
 GIT_S_MAX: Final = 300.0
