@@ -219,12 +219,12 @@ class _Wired:
         except (OSError, ValueError) as error:
             raise SettingsError(f"TURNWRIGHT_TOOL_SERVERS: {error}") from None
         key = settings.own_key or (TokenKey.of(self._secret, "executor") if self._secret else None)
-        self._callbacks = Callbacks(key)
+        self._callbacks = Callbacks(key, self._policy)
         hosts = allowed_hosts(settings.tool_hosts)
         bridge = McpBridge(
             BridgePlace(settings.mcp, settings.home, settings.store, self._secret, settings.peer_token("mcp"))
         )
-        return GrpcToolServers(registered.of, registered.secret, hosts, settings.tls, self._callbacks.make, bridge)
+        return GrpcToolServers(registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge)
 
     def _services(self, tools: Mapping[str, Tool]) -> Services:
         """What every loop works with."""

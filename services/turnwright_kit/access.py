@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from msgspec import Struct
 from turnwright.types.v1 import access_pb2 as pb
 
-from turnwright_core.errors import TurnwrightError, project_not_found
+from turnwright_core.errors import Reason, TurnwrightError, fault, project_not_found
 from turnwright_kit.identity.caller import Caller, Kind
 from turnwright_kit.identity.policy import Policy, check_service
 
@@ -56,7 +56,11 @@ class MethodAccess(Struct, frozen=True):
             caller = Caller(caller.by, Kind.SERVICE, caller.tier)
         if self.right == pb.RIGHT_SERVICE:
             check_service(caller, self.name)
-        elif self.right != pb.RIGHT_IDENTITY:
+        elif self.right == pb.RIGHT_IDENTITY:
+            if caller.is_of_call:
+                text = f"{self.name} is not for tools that call back: they read, and work on files, in one project."
+                raise fault(Reason.RIGHT_MISSING, text, right="identity", project="")
+        else:
             if not policy.version and not caller.is_trusted:
                 await policy.until(lambda: policy.version > 0, KNOWN_S_MAX)
                 policy.check_known()

@@ -277,7 +277,9 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def _caller_of(self, metadata: Metadata, context: Any = None) -> Caller:
         self._gate.revoked = self._policy.revoked_token_ids
-        return self._gate.caller(metadata, context)
+        caller = self._gate.caller(metadata, context)
+        self._policy.check_call(caller)
+        return caller
 
     async def _counted(self, context: Any, project: str = "", *, opened: bool, is_stream: bool) -> CountedCall | None:
         """Count a call, once there is room, until its answer is sent; None for services, and in process.

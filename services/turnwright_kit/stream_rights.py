@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self
@@ -47,7 +47,8 @@ class StreamRight:
         if caller := self._caller:
             # The policy may have changed since the call was admitted.
             self._check(caller)
-            self._policy.looks.add(self._look)
+            for looks in self._looks(caller):
+                looks.add(self._look)
             self._wait(caller)
         self._token = _current.set(self)
         return self
@@ -56,7 +57,8 @@ class StreamRight:
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         _current.reset(self._token)
-        self._policy.looks.discard(self._look)
+        for looks in self._looks(self._caller):
+            looks.discard(self._look)
         if self._timer:
             self._timer.cancel()
         if self._error and self._task and isinstance(error, asyncio.CancelledError):
@@ -67,6 +69,11 @@ class StreamRight:
         self._check_more = check
         if self._caller:
             self._check(self._caller)
+
+    def _looks(self, caller: Caller | None) -> Iterator[set[Callable[[], None]]]:
+        yield self._policy.looks
+        if caller and (of_call := self._policy.calls.get(caller.token)) is not None:
+            yield of_call
 
     def _look(self) -> None:
         if self._error or not (self._task and self._caller):
@@ -82,6 +89,7 @@ class StreamRight:
     def _check(self, caller: Caller) -> None:
         if caller.token in self._policy.revoked_token_ids:
             raise revoked_error()
+        self._policy.check_call(caller)
         if caller.expires_ms and not caller.is_trusted and _left_s(caller) <= 0:
             raise refusal("expired", "This token has expired while the stream lasted: get a new one.")
         if self._access and self._access.is_granted:

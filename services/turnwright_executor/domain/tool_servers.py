@@ -6,6 +6,7 @@ Source: architecture 10; docs/adr/0081.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -60,6 +61,12 @@ class RegisteredServer(Struct, frozen=True):
     @property
     def is_mcp(self) -> bool:
         return self.address == MCP
+
+    @property
+    def registration(self) -> str:
+        """What a call was accepted for: whose server it is, and where. Not its headers, whose secrets are replaced."""
+        place = (self.project, self.address, dict(self.headers).get(MCP, "") if self.is_mcp else "")
+        return hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
 
     @property
     def host(self) -> str:

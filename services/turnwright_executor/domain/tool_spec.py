@@ -82,6 +82,8 @@ class ServedTool(Struct, frozen=True, omit_defaults=True):
     problem: str = ""
     """What was cut off, or why it is not offered."""
     is_refused: bool = False
+    registration: str = ""
+    """Digest of whose the server is, and where: another one with its name gets none of the calls."""
 
     @property
     def asks(self) -> bool:

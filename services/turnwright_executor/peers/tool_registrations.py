@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,8 +19,9 @@ from turnwright.tool.v1 import tool_service_pb2 as pb
 
 from turnwright_executor.domain.tool_servers import RegisteredServer, ServersFile, servers_in
 from turnwright_executor.wire.tools import server_from_pb
-from turnwright_kit.identity.caller import Kind
+from turnwright_kit.identity.caller import OF_CALL, Kind
 from turnwright_kit.identity.own_tokens import TokenKey, check_name, make_token
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
@@ -146,25 +149,41 @@ class Registrations:
 
 
 class Callbacks:
-    """Makes the tokens by which calls may call back: for one project, as whoever has asked, until the call must end."""
+    """Makes the tokens by which calls may call back: for one project and one call, with less than whoever has asked."""
 
-    def __init__(self, key: TokenKey | None) -> None:
-        self._key = key
+    def __init__(self, key: TokenKey | None, policy: Policy) -> None:
+        """`policy`: by which this executor decides on its callers."""
+        self._key, self._policy = key, policy
         self._address = ""
 
     def reached_at(self, address: str) -> None:
         self._address = address
 
-    def make(self, project: str, principal: str, lasts_s: float) -> pb.Callback | None:
-        """None where no token can say who it is: the holder of the secret, and people of an issuer."""
-        if self._key is None or not self._address or not principal:
-            return None
+    @contextmanager
+    def lasting(
+        self, project: str, principal: str, lasts_s: float, *, of_deployment: bool
+    ) -> Iterator[pb.Callback | None]:
+        """A callback that ends with this context, and the least that there is: it reads, and works on files.
+
+        `of_deployment`: for what calls MCP servers, which gives it to none of them. It asks models for them, and holds
+        calls across Dispatch, so its token has the rights of whoever has asked, and ends by time.
+        None where no token can say who it is: the holder of the secret, and people of an issuer.
+        """
         try:
-            check_name(principal, Kind.PERSON)
+            name = check_name(principal, Kind.PERSON)
         except ValueError:
-            return None
+            name = ""
+        if self._key is None or not self._address or not name:
+            yield None
+            return
         lasts_s = max(1.0, lasts_s)
-        token = make_token(self._key, principal, Kind.PLUGIN, lasts_s, projects=[project])
-        return pb.Callback(
-            address=self._address, token=token, expire_time=Timestamp(seconds=int(time.time() + lasts_s))
-        )
+        token_id = "" if of_deployment else f"{OF_CALL}{secrets.token_urlsafe(12)}"
+        token = make_token(self._key, name, Kind.PERSON, lasts_s, projects=[project], token_id=token_id)
+        if token_id:
+            self._policy.calls[token_id] = set()
+        try:
+            yield pb.Callback(
+                address=self._address, token=token, expire_time=Timestamp(seconds=int(time.time() + lasts_s))
+            )
+        finally:
+            self._policy.end_call(token_id)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
 
 import grpc
 from msgspec import Struct
+from msgspec.structs import replace
 from turnwright.tool.v1 import tool_service_pb2 as pb
 from turnwright.tool.v1 import tool_service_pb2_grpc
 
@@ -68,8 +70,13 @@ _LOST: Final = frozenset(
 
 _log = get_logger("tools")
 
-Callback = Callable[[str, str, float], pb.Callback | None]
-"""How a call may call back, for a project and a principal, so many seconds; None: it may not."""
+
+class Callback(Protocol):
+    """How a call may call back while the context lasts; None: it may not. See Callbacks."""
+
+    def __call__(
+        self, project: str, principal: str, lasts_s: float, *, of_deployment: bool
+    ) -> AbstractContextManager[pb.Callback | None]: ...
 
 
 class Listing(Struct, frozen=True):
@@ -193,39 +200,54 @@ class GrpcToolServers:
             return Listing(before.specs, before.version, "", now_s, raw)
         described = [described_from_pb(one) for one in answer.tools]
         specs = await asyncio.to_thread(specs_of, server.name, described, server.tools)
+        specs = [replace(one, registration=server.registration) for one in specs]
         return Listing(tuple(specs), answer.version, "", now_s, raw)
 
     async def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
         """See tools.remote.ToolServers."""
-        found = next((one for one in await self._known(call.project) if one.name == server), None)
-        if found is None:
+        named = [one for one in await self._known(call.project) if one.name == server]
+        if not named:
             raise CallFailedError("not_found:404", f"The server {server} is not registered any more.", is_sent=False)
+        found = next((one for one in named if one.registration == call.registration), None)
+        if found is None:
+            text = (
+                f"Another server is registered as {server} than the one that this call is for: at another address, or "
+                "by somebody else. It was not called. A new task gets the tools of the one that is there now."
+            )
+            raise CallFailedError("conflict:409", text, is_sent=False)
         try:
             channel = await self._ready(found)
             metadata = self._metadata(found)
         except Away as away:
             raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
         stub = tool_service_pb2_grpc.ToolServiceStub(channel)
-        stream = stub.Dispatch(self._request(found, call), timeout=found.timeout_s, metadata=metadata)
-        is_over = False
-        try:
-            async for message in stream:
-                event = _event_of(message)
-                is_over = not isinstance(event, CallProgress)
-                if event is not None:
-                    yield event
-                if is_over:
-                    return
-            is_over = True
-            text = f"The server {server} has ended the call without a result."
-            raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
-        except grpc.aio.AioRpcError as error:
-            is_over = True
-            raise self._failed(found, error) from None
-        finally:
-            stream.cancel()
-            if not is_over:
-                self._cancel(stub, call, metadata)
+        with self._calling_back(found, call) as callback:
+            stream = stub.Dispatch(self._request(found, call, callback), timeout=found.timeout_s, metadata=metadata)
+            is_over = False
+            try:
+                async for message in stream:
+                    event = _event_of(message)
+                    is_over = not isinstance(event, CallProgress)
+                    if event is not None:
+                        yield event
+                    if is_over:
+                        return
+                is_over = True
+                text = f"The server {server} has ended the call without a result."
+                raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
+            except grpc.aio.AioRpcError as error:
+                is_over = True
+                raise self._failed(found, error) from None
+            finally:
+                stream.cancel()
+                if not is_over:
+                    self._cancel(stub, call, metadata)
+
+    def _calling_back(self, server: RegisteredServer, call: RemoteCall) -> AbstractContextManager[pb.Callback | None]:
+        """What a call that may change something can call back with, and what calls MCP servers always."""
+        if not (server.is_mcp or call.calls_back):
+            return nullcontext()
+        return self._callback(call.project, call.principal, server.timeout_s, of_deployment=server.is_mcp)
 
     async def _known(self, project: str) -> Sequence[RegisteredServer]:
         try:
@@ -233,7 +255,7 @@ class GrpcToolServers:
         except TurnwrightError as error:
             raise CallFailedError("unavailable:503", error.message, is_sent=False) from None
 
-    def _request(self, server: RegisteredServer, call: RemoteCall) -> pb.DispatchRequest:
+    def _request(self, server: RegisteredServer, call: RemoteCall, callback: pb.Callback | None) -> pb.DispatchRequest:
         request = pb.DispatchRequest(
             project=call.project,
             run=call.run,
@@ -246,7 +268,7 @@ class GrpcToolServers:
             comment=call.comment,
             tool_version=call.tool_version,
             principal=call.principal,
-            callback=self._callback(call.project, call.principal, server.timeout_s),
+            callback=callback,
         )
         request.deadline.FromMilliseconds(round((time.time() + server.timeout_s) * 1000))
         return request

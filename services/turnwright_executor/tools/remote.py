@@ -61,6 +61,10 @@ class RemoteCall(Struct, frozen=True):
     state: bytes | None = None
     """What the server has given with its proposal; None: there was none."""
     comment: str = ""
+    registration: str = ""
+    """Of the server that the call is for; another one with its name does not get it."""
+    calls_back: bool = False
+    """Whether its server may call the runtime while it lasts."""
 
 
 class CallProgress(Struct, frozen=True):
@@ -168,6 +172,9 @@ class RemoteTool(OutsideTool):
             self.spec.version,
             state,
             context.comment,
+            self.spec.registration,
+            # What was not accepted changes nothing, and so gets nothing that could.
+            self.spec.asks and context.mode is not Mode.ASK and (rounds > 0 or not self.spec.proposes),
         )
         running = _Running(output)
         try:

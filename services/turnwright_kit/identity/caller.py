@@ -14,6 +14,10 @@ OPERATOR: Final = "operator"
 """The name of whoever holds the deployment's secret."""
 
 
+OF_CALL: Final = "call."
+"""What the id of a token begins with that a call of a tool has: taken by the process that made it, while it lasts."""
+
+
 class Kind(Enum):
     """What a caller is. It bounds the entries that a caller may write."""
 
@@ -91,6 +95,11 @@ class Caller(Struct, frozen=True):
         return self.is_root or self.kind is Kind.SERVICE
 
     @property
+    def is_of_call(self) -> bool:
+        """Whether it is a server of tools that calls back: it may less than the person whose name it has."""
+        return self.token.startswith(OF_CALL)
+
+    @property
     def is_counted(self) -> bool:
         """Whether what it has under way is limited here: that of a service is not, nor what was counted there."""
         return not (self.is_trusted or self.by)
@@ -106,7 +115,7 @@ class Caller(Struct, frozen=True):
     @property
     def key(self) -> tuple[object, ...]:
         """What its rights follow from."""
-        return self.name, self.kind, self.groups, self.projects
+        return self.name, self.kind, self.groups, self.projects, self.is_of_call
 
 
 _caller: ContextVar[Caller] = ContextVar("turnwright_caller")

@@ -109,10 +109,12 @@ def make_token(
     *,
     projects: Collection[str] | None = None,
     groups: Collection[str] = (),
+    token_id: str = "",
 ) -> str:
     """A token for the audience of the key, which lasts so many seconds.
 
-    `projects` are those that it is limited to; None: it is not limited. Raises ValueError with a sentence.
+    `projects` are those that it is limited to; None: it is not limited. `token_id`: its `jti`; empty: a new one.
+    Raises ValueError with a sentence.
     """
     import jwt  # noqa: PLC0415 - loads cryptography; who has the secret needs neither
 
@@ -128,7 +130,7 @@ def make_token(
         "aud": key.audience,
         "iat": now_s,
         "exp": now_s + int(lasts_s),
-        "jti": secrets.token_urlsafe(12),
+        "jti": token_id or secrets.token_urlsafe(12),
     }
     if projects is not None:
         claims["prj"] = sorted(projects)

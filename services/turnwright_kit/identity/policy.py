@@ -19,6 +19,7 @@ from turnwright_values.types import Grant, GrantRole, Right
 
 from turnwright_core.errors import Reason, TurnwrightError, fault, project_not_found
 from turnwright_kit.identity.caller import Caller, Kind
+from turnwright_kit.identity.refusals import refusal
 
 IN_PROJECTS: Final = frozenset(
     (Right.READ, Right.RUN, Right.DECIDE, Right.EDIT, Right.FILES, Right.COMMAND, Right.MANAGE, Right.ADMIN)
@@ -79,6 +80,8 @@ def subjects_of(name: str, groups: Iterable[str]) -> tuple[str, ...]:
 
 _ROLE_BITS: Final = {role: bits_of(rights) for role, rights in ROLES.items()}
 _CEILING_BITS: Final = {kind: bits_of(rights) for kind, rights in CEILINGS.items()}
+_OF_CALLS: Final = bits_of((Right.READ, Right.FILES))
+"""What grants can give to a call of a tool that calls back."""
 _ADMIN: Final = bit_of(Right.ADMIN)
 _OF_OPERATORS: Final = bits_of((Right.READ, Right.ADMIN))
 """In the deployment: to change what all share, and to see who may."""
@@ -132,6 +135,8 @@ class Policy:
         self._waiting: WeakSet[asyncio.Event] = WeakSet()
         self.looks: set[Callable[[], None]] = set()
         """What is called at each change. It raises nothing."""
+        self.calls: dict[str, set[Callable[[], None]]] = {}
+        """The tokens of calls that this process has under way, by id, with what is called when the call ends."""
         self.reads: Callable[[], Awaitable[None]] | None = None
         """Replaces the policy by the one that holds now, if this is another."""
         self._reading, self._begun, self._done = asyncio.Lock(), 0, 0
@@ -155,6 +160,16 @@ class Policy:
             changed.set()
         for look in tuple(self.looks):
             look()
+
+    def end_call(self, token: str) -> None:
+        """Take the token of a call no longer, and end what it has open."""
+        for look in self.calls.pop(token, ()):
+            look()
+
+    def check_call(self, caller: Caller) -> None:
+        """Raises UNAUTHENTICATED for the token of a call that is over, or that another process has made."""
+        if caller.is_of_call and not caller.by and caller.token not in self.calls:
+            raise refusal("revoked", "This token was for one call of a tool, which is over: each call brings its own.")
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
         """Wait until a policy has come for which this is so, at most so long."""
@@ -248,6 +263,8 @@ class Policy:
             rights = SERVICES.get(caller.name, IN_PROJECTS - {Right.ADMIN})
             return _Rights({}, bits_of(rights), 0, _NEVER_MS)
         ceiling, now_ms, until_ms = _CEILING_BITS[caller.kind], self._clock_ms(), _NEVER_MS
+        if caller.is_of_call:
+            ceiling &= _OF_CALLS
         in_projects: dict[str, int] = {}
         everywhere = in_deployment = 0
         for grant in self._fitting(caller):

@@ -93,6 +93,30 @@ async def test_the_deployments_servers_are_everybodys_and_their_names_win(tmp_pa
         assert "give this one another name" in own.problem
 
 
+@pytest.mark.parametrize("changed", ["address", "owner", "nothing"])
+async def test_what_was_proposed_for_a_server_goes_to_no_other_with_its_name(tmp_path, monkeypatch, changed):
+    monkeypatch.setenv("TURNWRIGHT_TOOL_HOSTS", "127.0.0.0/8")
+    meant, other = Issues(), Issues()
+    async with served(meant) as one, served(other) as two, stack(tmp_path, monkeypatch, {}) as services:
+        client, project = services.client, services.project
+        whose = "" if changed == "owner" else project
+        await client.add_tool_server(whose, pb.ToolServer(name="issues", address=one))
+        services.script(f'<issues.create_issue title="a"/>{GO_ON}', DONE)
+        queued = await services.act(yolo=False)
+        await services.until(queued, 202)
+        await client.remove_tool_server(whose, "issues")
+        again = two if changed == "address" else one
+        await client.add_tool_server(project, pb.ToolServer(name="issues", address=again, headers={"x": "new"}))
+        [proposal] = services.view().proposals.values()
+        await client.resolve(project, "r", proposal.path, accept=True)
+        assert (await services.until(queued)).status == 200
+        record = await services.entry(proposal.path)
+        is_called = changed == "nothing"
+        assert (record.outcome, len(meant.calls)) == (("", 1) if is_called else ("conflict:409", 0))
+        assert is_called or "A new task gets the tools of the one that is there now." in record.body
+        assert not other.calls
+
+
 async def test_secrets_go_to_the_servers_that_the_operator_names(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_TOOL_HOSTS", "127.0.0.0/8")
     monkeypatch.setenv("TRACKER_TOKEN", "Bearer of-the-tracker")

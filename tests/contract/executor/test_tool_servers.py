@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
 import pytest
 from turnwright.executor.v1 import tools_pb2
 from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
-from turnwright.types.v1 import rule_pb2, settings_pb2
+from turnwright.types.v1 import grant_pb2, rule_pb2, settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON
 from contract.executor.tool_servers import Breaking, Issues, served, stack
@@ -308,24 +310,93 @@ async def test_a_long_result_is_an_entry_that_is_read_in_parts(tmp_path, monkeyp
         assert "line 4002" not in read[0].body
 
 
-async def test_a_call_may_call_back_into_its_project_alone_as_whoever_asked(tmp_path, monkeypatch):
-    server = Issues()
-    async with served(server) as address, stack(tmp_path, monkeypatch, {"issues": address}) as services:
-        mine, other = await services.with_project("mine"), await services.with_project("other")
-        mine.script(f'<issues.look title="a"/>{GO_ON}', DONE)
-        async with Client.connect(services.addresses["executor"], token_for("alice")) as alice:
-            queued = await alice.act(mine.project, "Do it.", run="r", settings=settings_pb2.LoopSettings(model="m"))
-        assert (await mine.until(queued)).status == 200
-        [call] = server.calls
-        assert call.request.principal == "alice"
-        callback = call.request.callback
-        async with Client.connect(callback.address, callback.token) as tool:
-            assert (await tool.get_run(mine.project, "r")).run.turn >= 1
-            with pytest.raises(TurnwrightError):
-                await tool.get_run(other.project, "r")
-        services.script(f'<issues.look title="a"/>{GO_ON}', DONE)
-        await services.until(await services.act())
-        assert not server.calls[1].request.HasField("callback")
+async def reason_of(step) -> str:
+    """What a step is refused with; empty: it was not."""
+    try:
+        await step
+    except TurnwrightError as error:
+        return error.reason.name
+    return ""
+
+
+async def read_on(events: AsyncIterator) -> None:
+    async for _ in events:
+        pass
+
+
+@asynccontextmanager
+async def asked_by_an_owner(services):
+    """A project of alice's, and alice."""
+    mine = await services.with_project("mine")
+    await services.client.set_grant(mine.project, "user:alice", grant_pb2.GRANT_ROLE_OWNER)
+    async with Client.connect(services.addresses["executor"], token_for("alice")) as alice:
+        yield mine, alice
+
+
+async def test_a_call_may_read_its_project_while_it_lasts_and_neither_decide_nor_start_anything(tmp_path, monkeypatch):
+    server, found, watching = ToolServer(), {}, []
+
+    @server.tool("use", "Uses what it gets.")
+    async def use(call):
+        given, project = call.request.callback, call.request.project
+        tool = await clients.enter_async_context(Client.connect(given.address, given.token))
+        yolo = settings_pb2.LoopSettings(model="m", yolo=True)
+        steps = {
+            "read": tool.get_run(project, "r"),
+            "files": tool.call_tool(project, "r", "set", {"path": "note.txt"}, "noted"),
+            "elsewhere": tool.get_run(other.project, "r"),
+            "decide": tool.resolve(project, "r", call.request.call_id, accept=True),
+            "command": tool.call_tool(project, "r", "sh", body="id"),
+            "ask": tool.ask(project, "Think.", settings=settings_pb2.LoopSettings(model="m")),
+            "act": tool.act(project, "Do.", settings=yolo),
+            "tokens": tool.revoke_token("another"),
+            "grant": tool.set_grant(project, "user:bob", grant_pb2.GRANT_ROLE_OWNER),
+        }
+        found.update({name: await reason_of(step) for name, step in steps.items()})
+        events = tool.watch(project, "r")
+        await anext(events)
+        watching.append((tool, asyncio.create_task(reason_of(read_on(events)))))
+        return "used"
+
+    async with (
+        served(server) as address,
+        stack(tmp_path, monkeypatch, {"t": address}) as services,
+        AsyncExitStack() as clients,
+    ):
+        other = await services.with_project("other")
+        async with asked_by_an_owner(services) as (mine, alice):
+            mine.script(f"<t.use/>{GO_ON}", DONE)
+            yolo = settings_pb2.LoopSettings(model="m", yolo=True)
+            assert (await mine.until(await alice.act(mine.project, "Do it.", run="r", settings=yolo))).status == 200
+        refused = dict.fromkeys(("decide", "command", "ask", "act", "tokens", "grant"), "RIGHT_MISSING")
+        assert found == {"read": "", "files": "", "elsewhere": "PROJECT_NOT_FOUND", **refused}
+        [(tool, watch)] = watching
+        assert await asyncio.wait_for(watch, 60) == "UNAUTHENTICATED"
+        assert await reason_of(tool.get_run(mine.project, "r")) == "UNAUTHENTICATED"
+
+
+async def test_a_call_that_changes_nothing_may_not_call_back(tmp_path, monkeypatch, server):
+    asked = []
+
+    @server.tool("pay", "Pays.", proposes=True)
+    async def pay(call):
+        asked.append(call.request.HasField("callback"))
+        return "paid" if call.state else result_pb2.ToolProposal(body="pay 3 to Ada", state=b"first")
+
+    async with (
+        served(server) as address,
+        stack(tmp_path, monkeypatch, {"issues": address}) as services,
+        asked_by_an_owner(services) as (mine, alice),
+    ):
+        mine.script(f'<issues.look title="a"/><issues.pay/>{GO_ON}', DONE, f'<issues.look title="b"/>{GO_ON}', DONE)
+        yolo = settings_pb2.LoopSettings(model="m", yolo=True)
+        await mine.until(await alice.act(mine.project, "Do it.", run="r", settings=yolo))
+        asks = settings_pb2.LoopSettings(model="m")
+        await mine.until(await alice.ask(mine.project, "Look.", run="r", settings=asks))
+    assert [(call.request.principal, call.request.HasField("callback")) for call in server.calls] == [
+        ("alice", False)
+    ] * 2
+    assert asked == [False, True]
 
 
 @pytest.mark.parametrize(("verdict", "calls"), [("DENY", 0), ("ALLOW", 1)])

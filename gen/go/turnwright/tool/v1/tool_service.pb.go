@@ -487,7 +487,8 @@ func (x *DispatchRequest) GetPrincipal() string {
 	return ""
 }
 
-// How a tool calls the runtime. Absent if whoever has asked is the holder of the deployment's secret, or of another issuer.
+// How a tool calls the runtime. Absent in ask mode, for a tool that is `read_only` or PURE, in the first Dispatch of one that
+// `proposes`, and if whoever has asked is the holder of the deployment's secret, or of another issuer.
 type Callback struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -495,10 +496,12 @@ type Callback struct {
 
 	// Address of the executor, as gRPC names it.
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	// A token for `authorization: Bearer`, limited to the project, with at most the rights of whoever has asked for the task. It is
-	// for this call, and ends at `expire_time`.
+	// A token for `authorization: Bearer`, limited to the project. It gives READ and FILES, as far as whom the call is made for has
+	// them, and nothing else: not even what needs an identity only. It ends with this Dispatch, and is taken at this address alone.
+	// That of the deployment's own process for MCP servers, which none of them gets, has all rights of that person in the project,
+	// and ends by time.
 	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
-	// When it ends at the latest.
+	// When it ends at the latest; clocks may differ by 60 seconds.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 }
 

@@ -254,7 +254,9 @@ Global___DispatchRequest: _TypeAlias = DispatchRequest  # noqa: Y015
 
 @_typing.final
 class Callback(_message.Message):
-    """How a tool calls the runtime. Absent if whoever has asked is the holder of the deployment's secret, or of another issuer."""
+    """How a tool calls the runtime. Absent in ask mode, for a tool that is `read_only` or PURE, in the first Dispatch of one that
+    `proposes`, and if whoever has asked is the holder of the deployment's secret, or of another issuer.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -264,12 +266,14 @@ class Callback(_message.Message):
     address: _builtins.str
     """Address of the executor, as gRPC names it."""
     token: _builtins.str
-    """A token for `authorization: Bearer`, limited to the project, with at most the rights of whoever has asked for the task. It is
-    for this call, and ends at `expire_time`.
+    """A token for `authorization: Bearer`, limited to the project. It gives READ and FILES, as far as whom the call is made for has
+    them, and nothing else: not even what needs an identity only. It ends with this Dispatch, and is taken at this address alone.
+    That of the deployment's own process for MCP servers, which none of them gets, has all rights of that person in the project,
+    and ends by time.
     """
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ends at the latest."""
+        """When it ends at the latest; clocks may differ by 60 seconds."""
 
     def __init__(
         self,

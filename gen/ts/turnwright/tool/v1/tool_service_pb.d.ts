@@ -286,7 +286,8 @@ export declare type DispatchRequest = Message<"turnwright.tool.v1.DispatchReques
 export declare const DispatchRequestSchema: GenMessage<DispatchRequest>;
 
 /**
- * How a tool calls the runtime. Absent if whoever has asked is the holder of the deployment's secret, or of another issuer.
+ * How a tool calls the runtime. Absent in ask mode, for a tool that is `read_only` or PURE, in the first Dispatch of one that
+ * `proposes`, and if whoever has asked is the holder of the deployment's secret, or of another issuer.
  *
  * @generated from message turnwright.tool.v1.Callback
  */
@@ -299,15 +300,17 @@ export declare type Callback = Message<"turnwright.tool.v1.Callback"> & {
   address: string;
 
   /**
-   * A token for `authorization: Bearer`, limited to the project, with at most the rights of whoever has asked for the task. It is
-   * for this call, and ends at `expire_time`.
+   * A token for `authorization: Bearer`, limited to the project. It gives READ and FILES, as far as whom the call is made for has
+   * them, and nothing else: not even what needs an identity only. It ends with this Dispatch, and is taken at this address alone.
+   * That of the deployment's own process for MCP servers, which none of them gets, has all rights of that person in the project,
+   * and ends by time.
    *
    * @generated from field: string token = 2;
    */
   token: string;
 
   /**
-   * When it ends at the latest.
+   * When it ends at the latest; clocks may differ by 60 seconds.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 3;
    */
