@@ -303,6 +303,8 @@ async def test_the_manifest_is_visible_at_first(services):
 
 async def test_a_run_has_one_entry_of_instructions_with_persona_and_tools(services):
     """RU196: its body is empty, loops share it."""
+    persona = settings_pb2.RunSettings(model="m", persona="You are brief.")
+    await services.client.create_run(services.project, "r", persona)
     await worked(services, GO_ON, DONE, no_interaction=True)
     services.script(DONE)
     await services.until(await services.ask())
@@ -310,7 +312,7 @@ async def test_a_run_has_one_entry_of_instructions_with_persona_and_tools(servic
     told = await attributes(services, path)
     offered = (await services.client.get_run(services.project, "r", turns_max=1)).turns[0].request.tools
     assert (path, (await services.entry(path)).body) == ("instructions://system", "")
-    assert ("persona" in told, told["tools"]) == (True, list(offered))
+    assert (told["persona"], told["tools"]) == ("You are brief.", list(offered))
 
 
 async def test_the_documentation_of_a_tool_is_what_the_tool_brings_along(services):
