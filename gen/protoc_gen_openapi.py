@@ -11,7 +11,7 @@ import sys
 from google.protobuf.compiler.plugin_pb2 import CodeGeneratorRequest, CodeGeneratorResponse
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MethodOptions
 
-NOT_SERVED = ("turnwright.store.v1", "turnwright.assembler.v1", "turnwright.provider.v1", "turnwright.schemes.v1")
+NOT_SERVED = tuple(f"turnwright.{name}.v1" for name in ("store", "assembler", "provider", "schemes", "tool"))
 """Packages whose services executors do not serve."""
 
 TYPES = FieldDescriptorProto
