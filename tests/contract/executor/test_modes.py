@@ -18,7 +18,8 @@ services = SHARED_SERVICES
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 PLANS = ("set_plan", "update_plan", "get_plan")
-ALL = ("get", "env", "skill", "think", *PLANS, "set", "cp", "mv", "rm", "sh", "update", "ask_user")
+AGENTS = ("delegate", "wait_agents")
+ALL = ("get", "env", "skill", "think", *PLANS, "set", "cp", "mv", "rm", "sh", *AGENTS, "update", "ask_user")
 """What an executor without a search engine offers."""
 
 

@@ -268,6 +268,10 @@ CALLS = {
 }
 
 
+OF_LOOPS = ("delegate", "wait_agents")
+"""What a client has no use for: it starts runs itself."""
+
+
 async def test_a_client_calls_each_tool_by_its_name_and_needs_no_path_for_it(services) -> None:
     # RU119, RU123
     services.web.pages["/search"] = found()
@@ -280,7 +284,7 @@ async def test_a_client_calls_each_tool_by_its_name_and_needs_no_path_for_it(ser
         body = attributes.pop("body", "")
         entry = await services.client.call_tool(services.project, services.run, tool, attributes, body)
         outcomes[tool] = (entry.status, entry.path.split("/")[3])
-    assert offered == [*CALLS, "undo"]
+    assert [name for name in offered if name not in OF_LOOPS] == [*CALLS, "undo"]
     assert outcomes == {tool: (200, tool) for tool in CALLS}
 
 
