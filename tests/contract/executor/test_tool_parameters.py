@@ -66,6 +66,7 @@ BY_TAG = {
     "search": ({"path": "the words"}, {}, "the words"),
     "skill": ({"path": "none"}, {}, "none"),
     "get_plan": ({"plan_id": "p"}, {}, "p"),
+    "wait_agents": ({"names": "x"}, {}, "x"),
 }
 
 
