@@ -301,5 +301,5 @@ async def test_a_task_runs_through_services_that_share_no_secret_and_know_each_o
         async with Client.connect(at["executor"], ann, tls=tls) as client:
             await client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
             project = (await client.init_project(str(tmp_path / "project"))).name
-            loop = await client.run_to_end(await client.act(project, "Do it.", settings=LoopSettings(model="m")))
-            assert (loop.status, loop.by) == (COMPLETED, "ann")
+            done = await client.run_to_end(await client.act(project, "Do it.", settings=LoopSettings(model="m")))
+            assert (done.status, done.loop.by) == (COMPLETED, "ann")

@@ -86,7 +86,7 @@ async def test_the_trace_of_a_task_reaches_all_services_and_its_deadline_does_no
     traced = {(service, method) for service, method, _, trace in seen.calls if trace == TRACE}
     assert traced >= {("AssemblerService", "Assemble"), ("ProviderService", "Generate")}
     assert {service for service, _ in traced} == {
-        "ExecutorService", "AssemblerService", "ProviderService", "StoreService",
+        "ExecutorService", "AssemblerService", "ProviderService", "StoreService", "CatalogueService",
     }  # fmt: skip
 
 

@@ -145,12 +145,13 @@ class Deployment:
         for process in self.processes:
             process.wait(WAIT_S)
 
-    async def act(self, prompt: str, *replies: str) -> str:
-        """The run, once its task is done."""
+    async def act(self, prompt: str, *replies: str, trace: str = "") -> str:
+        """The run, once its task is done; `trace` is the `traceparent` of who asks."""
         blocks = [f"=== reply chunk_chars=64 delay_ms=0 ===\n{reply}\n" for reply in replies]
         (self.folder / "m.txt").write_text("".join(blocks))
         token = read_or_make_token(self.folder / "home")
         async with Client.connect(f"unix:{self.folder}/executor", token) as client:
+            client._peer._options.enter_result["metadata"] += (("traceparent", trace),) if trace else ()
             project = (await client.init_project(str(self.folder / "project"))).name
             queued = await client.act(project, prompt, settings=settings_pb2.LoopSettings(model="m", yolo=True))
             async with contextlib.aclosing(client.watch(project, queued.run, queued.cursor)) as events:
@@ -380,8 +381,7 @@ def test_the_target_of_a_channel_is_told_as_the_conventions_say(collector, targe
 @pytest.mark.asyncio
 async def test_a_turn_is_linked_to_the_trace_that_asked_for_it(deployment, collector):
     asked = "0af7651916cd43dd8448eb211c80319c"
-    enter_scope((("traceparent", f"00-{asked}-b7ad6b7169203331-01"),), None)
-    await deployment.act("Do it.", DONE)
+    await deployment.act("Do it.", DONE, trace=f"00-{asked}-b7ad6b7169203331-01")
     await until(lambda: any(span.trace_id.hex() == asked for span in collector.spans))
     await until(lambda: any(link.trace_id.hex() == asked for span in collector.spans for link in span.links))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
@@ -61,6 +61,8 @@ LOOK_AGAIN_MS: Final = 10_000
 _NUMBERED_MAX: Final = 100
 """Events of one schedule and turn that are looked through for the latest."""
 
+R = TypeVar("R")
+
 _SOURCE: Final = "schedule"
 
 
@@ -79,7 +81,7 @@ def set_schedule(tx: Transaction, rules: StoreRules, caller: Caller, address: Ru
             get_model(tx.connection, checked.settings.model)
     if checked.new_run:
         rules.check_right(caller, Right.RUN, address.project, "A schedule of new runs")
-    before = rows.find_schedule(tx.connection, run.id, checked.schedule_id)
+    before = _readable(lambda: rows.find_schedule(tx.connection, run.id, checked.schedule_id))
     firings = _settled(before.firings) if before and checked.new_run else ()
     if not rows.put_schedule(tx.connection, run.id, checked, asker_json(caller), firings):
         check_count("schedules", rows.count_schedules(tx.connection, run.id), SCHEDULES_MAX)
@@ -178,6 +180,14 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
     rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop, row.by))
 
 
+def _readable(read: Callable[[], R | None]) -> R | None:
+    """What is stored; None also if it cannot be read, which may be why a schedule has failed and is set again."""
+    try:
+        return read()
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
 def _still_due(tx: Transaction, due: tuple[str, str, str]) -> tuple[RunRow, ScheduleRow] | None:
     project, alias, name = due
     run = find_run(tx.connection, project, alias)
@@ -199,7 +209,8 @@ def set_aside(tx: Transaction, due: tuple[str, str, str], _error: Exception) -> 
 
 def _report_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str], error: Exception) -> None:
     """As `set_aside`, with an event; a time at which no new run may begin is missed."""
-    if (at := _still_due(tx, due)) and at[1].schedule.new_run and miss_run(tx, rules, *at, error):
+    at = _readable(lambda: _still_due(tx, due))
+    if at and at[1].schedule.new_run and miss_run(tx, rules, *at, error):
         return
     if (found := set_aside(tx, due, error)) is None:
         return
