@@ -22,7 +22,10 @@ PROGRAMS = Path(__file__).parent / "typescript"
 PAGE = (REPO / "docs" / "clients" / "typescript.md").read_text()
 OF_PAGE = dict(FILE.findall(PAGE))
 COMMANDS = [
-    line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+    line
+    for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+    if not line.startswith("#")
 ]
 NPM_S = 300
 NODE = shutil.which("node") or ""

@@ -144,11 +144,11 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
     await asyncio.to_thread(build, program)
     root = way.root / program.name
     root.mkdir()
-    # The page's commands ask for a token as an operator does; what they name stands in this stack.
+    # The page's commands name what a fresh home has; here they name what stands in this stack.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if program is PYTHON:
         path = f"{alone()}{os.pathsep}{path}"
-    environment = os.environ | program.environment | {"TURNWRIGHT_TOKEN": SECRET, "PATH": path}
+    environment = os.environ | program.environment | {"PATH": path}
     if way.edge:
         own = way.edge.clients.issue(way.root / f"{program.name}.tls")
         environment |= {
@@ -160,9 +160,9 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
         values = {
             "http://": "https://" if way.edge else "http://",
             "127.0.0.1:7440": proxy.address,
-            "/srv/projects/thing": str(root),
-            "MODEL": "m",
-            "Fix the tests.": "Say hello.",
+            "$(cat ~/.local/share/turnwright/token)": SECRET,
+            '"$PWD"': str(root),
+            "scripted/hello": "m",
         }
         commands = re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], program.run)
         assert all(value in commands for value in (proxy.address, str(root), " m "))

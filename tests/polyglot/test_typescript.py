@@ -235,7 +235,7 @@ async def test_the_tour_works_with_tls_and_behind_the_edge(secured, package, nam
 
 def test_the_page_says_how_the_tour_is_called():
     assert COMMANDS[0].startswith("npm install @turnwright/client ")
-    assert COMMANDS[1].endswith(" node tour.mjs 127.0.0.1:7440 /srv/projects/thing MODEL 'Fix the tests.'")
+    assert COMMANDS[1].endswith(" node tour.mjs 127.0.0.1:7440 \"$PWD\" scripted/hello 'Say hello.'")
     assert len(COMMANDS) == 2
     assert len(OF_PAGE["tour.mjs"].splitlines()) <= 32
     assert PAGE.count("\n") < 100

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	auditsv1 "github.com/turnwright/turnwright/gen/go/turnwright/audits/v1"
+	cataloguesv1 "github.com/turnwright/turnwright/gen/go/turnwright/catalogues/v1"
 	documentsv1 "github.com/turnwright/turnwright/gen/go/turnwright/documents/v1"
 	entriesv1 "github.com/turnwright/turnwright/gen/go/turnwright/entries/v1"
 	executorv1 "github.com/turnwright/turnwright/gen/go/turnwright/executor/v1"
@@ -57,23 +58,24 @@ type Client struct {
 	// Executor has tasks, watches and tools.
 	Executor executorv1.ExecutorServiceClient
 	// The resources.
-	Audits    auditsv1.AuditServiceClient
-	Documents documentsv1.DocumentServiceClient
-	Entries   entriesv1.EntryServiceClient
-	Grants    grantsv1.GrantServiceClient
-	Models    modelsv1.ModelServiceClient
-	Plans     plansv1.PlanServiceClient
-	Projects  projectsv1.ProjectServiceClient
-	Proposals proposalsv1.ProposalServiceClient
-	Quotas    quotasv1.QuotaServiceClient
-	Rules     rulesv1.RuleServiceClient
-	Runs      runsv1.RunServiceClient
-	Schedules schedulesv1.ScheduleServiceClient
-	Sessions  sessionsv1.SessionServiceClient
-	Streams   streamsv1.StreamServiceClient
-	Tokens    tokensv1.TokenServiceClient
-	Turns     turnsv1.TurnServiceClient
-	Webhooks  webhooksv1.WebhookServiceClient
+	Audits     auditsv1.AuditServiceClient
+	Catalogues cataloguesv1.CatalogueServiceClient
+	Documents  documentsv1.DocumentServiceClient
+	Entries    entriesv1.EntryServiceClient
+	Grants     grantsv1.GrantServiceClient
+	Models     modelsv1.ModelServiceClient
+	Plans      plansv1.PlanServiceClient
+	Projects   projectsv1.ProjectServiceClient
+	Proposals  proposalsv1.ProposalServiceClient
+	Quotas     quotasv1.QuotaServiceClient
+	Rules      rulesv1.RuleServiceClient
+	Runs       runsv1.RunServiceClient
+	Schedules  schedulesv1.ScheduleServiceClient
+	Sessions   sessionsv1.SessionServiceClient
+	Streams    streamsv1.StreamServiceClient
+	Tokens     tokensv1.TokenServiceClient
+	Turns      turnsv1.TurnServiceClient
+	Webhooks   webhooksv1.WebhookServiceClient
 
 	connection *grpc.ClientConn
 	timeout    time.Duration
@@ -83,6 +85,7 @@ func (c *Client) open(connection *grpc.ClientConn) {
 	c.connection = connection
 	c.Executor = executorv1.NewExecutorServiceClient(connection)
 	c.Audits = auditsv1.NewAuditServiceClient(connection)
+	c.Catalogues = cataloguesv1.NewCatalogueServiceClient(connection)
 	c.Documents = documentsv1.NewDocumentServiceClient(connection)
 	c.Entries = entriesv1.NewEntryServiceClient(connection)
 	c.Grants = grantsv1.NewGrantServiceClient(connection)
