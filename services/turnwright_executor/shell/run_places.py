@@ -69,7 +69,7 @@ _ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     # The project may be somebody else's, and what its repository wants to be run is of no use to us.
-    "GIT_CONFIG_COUNT": "4",
+    "GIT_CONFIG_COUNT": str(len(_SETTINGS)),
     **{f"GIT_CONFIG_KEY_{at}": key for at, (key, _) in enumerate(_SETTINGS)},
     **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(_SETTINGS)},
     "LC_ALL": "C",
