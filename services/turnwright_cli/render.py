@@ -307,7 +307,14 @@ class TextScreen(Screen):
     def entry(self, event: Event) -> None:
         """A new or changed entry: one line if it is a command that has just been settled."""
         kind = event.WhichOneof("event")
-        self._entry(event.message_added.entry if kind == "message_added" else event.message_updated.entry)
+        if kind == "message_updated":
+            self._entry(event.message_updated.entry)
+            return
+        entry = event.message_added.entry
+        if place := record_of_channel(entry.path):
+            # Of a command that was quick the first that is told of its output is all of it.
+            self._channels.setdefault(place[0], []).append(entry)
+        self._entry(entry)
 
     def snapshot(self, event: Event) -> None:
         """After a reconnect: text that was missed, commands that were settled, output of running ones."""
@@ -397,7 +404,7 @@ class TextScreen(Screen):
         if entry.state not in SETTLED or entry.path in self._reported:
             return
         self._reported.add(entry.path)
-        for channel in self._channels.get(entry.path, ()):
+        for channel in self._channels.pop(entry.path, ()):
             self._output.entered(channel, is_over=True)
         self._output.ended(entry.path)
         if self._session:

@@ -186,6 +186,7 @@ def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
         plain.wait_for(r"^r: 200 done, 2 turns: Do it\.$")
         ok(bench.run("rename", "r", "main"))
         plain.wait_for("^r: gone$")
+        exact.wait_for('"deleted"')
         for process in (plain, exact):
             process.popen.send_signal(signal.SIGINT)
             assert process.popen.wait(WAIT_S) == 0

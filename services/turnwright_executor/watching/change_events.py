@@ -8,7 +8,7 @@ Source: architecture 7; rows RE01, RE05-RE07, RS09, RU242-RU248; decision C50.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Final, Protocol
 
@@ -60,6 +60,19 @@ def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
         and (before.turn, before.loop) == (entry.turn, entry.loop)
         and before.attributes_json == entry.attributes_json
     )
+
+
+def output_first(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The entries with channels before their record: what was run quickly has all of them at once."""
+    channels: dict[str, list[Entry]] = {entry.path: [] for entry in entries}
+    for entry in entries:
+        if (place := record_of_channel(entry.path)) and place[0] in channels:
+            channels[place[0]].append(entry)
+    moved = {entry.path for those in channels.values() for entry in those}
+    for entry in entries:
+        if entry.path not in moved:
+            yield from channels[entry.path]
+            yield entry
 
 
 async def appended_messages(
@@ -180,7 +193,7 @@ class ChangeEvents:
         self.begin()
 
     async def _publish_entries(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
+        for entry in output_first(entries):
             before = self._known.entries.get(entry.path)
             if before and before.revision >= entry.revision:
                 continue

@@ -147,6 +147,7 @@ class PostgresWriter:
         try:
             self.core.exec_driver_sql("COMMIT")
         except DBAPIError as error:
-            if self._link.is_open:
+            # The server may say that it ends the connection before that has closed.
+            if recovery_of(error, is_open=self._link.is_open) is not RecoveryAction.CONNECT:
                 raise
             raise commit_unknown(error) from error

@@ -115,6 +115,11 @@ def test_what_was_missed_is_said(event) -> None:
     assert lines[-2:] == ["  │ more", "  ✓ sh make 200  exit 0"]
 
 
+def test_a_quick_command_whose_output_comes_at_once_is_shown_as_others_are() -> None:
+    whole = channel(state=RESOLVED, body="one\ntwo\n")
+    assert told(whole, ended()) == ["  │ one", "  │ two", "  ✓ sh make 200  exit 0"]
+
+
 def test_both_channels_of_a_command_are_shown_line_by_line() -> None:
     events = [channel(1), channel(2), piece(0, "ou"), piece(0, "wrong\n", 2), piece(2, "t\n"), ended()]
     assert told(*events)[:2] == ["  │ wrong", "  │ out"]
