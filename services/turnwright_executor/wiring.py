@@ -184,6 +184,8 @@ class _Wired:
         self._hubs = Hubs(self._owner, self._ledger, settings)
         leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         self._places = places = Placements(self._ledger, settings, sandbox, leases.ends_s)
+        if settings.places:
+            await self._claim_places()
         self._deliveries = Deliveries(self._store, self._ledger.deliveries_due, web.post)
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
@@ -198,6 +200,15 @@ class _Wired:
         )  # fmt: skip
         self._addressed = (self._ledger, self._owners, status, self._callbacks)
         self._serve(services, places, status)
+
+    async def _claim_places(self) -> None:
+        """Raises SettingsError if the folder is another deployment's. A store that is away is asked later."""
+        try:
+            await self._places.own.claim()
+        except TurnwrightError as error:
+            if error.reason not in AWAY:
+                await self._store.close()
+                raise SettingsError(f"TURNWRIGHT_PLACES: {error.message}") from None
 
     def _connect(self) -> None:
         settings = self._settings
@@ -318,7 +329,7 @@ class _Wired:
         """Remove the directories of runs that are no more, as long as this executor serves."""
         while True:
             try:
-                await self._places.own.sweep(self._ledger.find_places)
+                await self._places.own.sweep()
             except (TurnwrightError, OSError) as error:
                 _log.warning("places_not_swept", problem=str(error))
             await asyncio.sleep(SWEEP_S)

@@ -183,9 +183,10 @@ class StoreLedger(StorePlans):
         answer = await self._call(self.stub.GetLease, request)
         return lease_from_pb(answer)
 
-    async def find_places(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of the names that are places of runs."""
-        return (await self._call(self.stub.FindPlaces, lease_pb2.FindPlacesRequest(names=names))).names
+    async def find_places(self, names: Sequence[str]) -> tuple[Sequence[str], str]:
+        """Those of the names that are places of runs, and the identity of the deployment."""
+        answer = await self._call(self.stub.FindPlaces, lease_pb2.FindPlacesRequest(names=names))
+        return answer.names, answer.deployment
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         request = lease_pb2.ReleaseRunRequest(project=address.project, run=address.run, epoch=epoch)

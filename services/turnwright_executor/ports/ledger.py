@@ -53,6 +53,9 @@ class CreatedRun(Struct, frozen=True):
 class Ledger(Protocol):
     """The rows of runs, as their owner writes them. Every method that waits raises TurnwrightError."""
 
+    async def find_places(self, names: Sequence[str]) -> tuple[Sequence[str], str]:
+        """Those of the names that are places of runs, and the identity of the deployment."""
+
     def scheme(self, name: str) -> Scheme:
         """The rules of a scheme, as of the latest claim, turn or run that was read."""
 

@@ -29,6 +29,7 @@ from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.files.workspace_marker import find_workspace
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
+from turnwright_executor.shell.confined_git import ConfinedGit
 from turnwright_executor.shell.run_places import MadePlace, RunPlaces
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.turn.loop_scope import Placement
@@ -85,7 +86,8 @@ class Placements:
         )
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
         self._environment = allowed_environment(os.environ)
-        self.own = RunPlaces(folder, sandbox, self._environment)
+        self.git = ConfinedGit(sandbox, self._environment)
+        self.own = RunPlaces(folder, self.git, ledger.find_places)
         """Those of runs that do not share the directory of their project."""
 
     async def find(self, address: RunAddress, claim: ClaimRunResponse, loop: Loop) -> Placement:

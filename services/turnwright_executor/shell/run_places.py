@@ -14,25 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 from turnwright_values.types import Loop, Place, Run, RunPlace
 
 from turnwright_core.errors import Reason, fault
 from turnwright_executor.files.file_threads import on_files, on_trees
-from turnwright_executor.shell.shell import LocalShell, ShellLimits
+from turnwright_executor.shell.confined_git import ASIDE_S, ConfinedGit
 from turnwright_kit.logs import get_logger
-from turnwright_kit.sandbox.readable import MARKER_FOLDER
-from turnwright_kit.sandbox.sandbox import Sandbox
 
 GIT_S_MAX: Final = 300.0
 """Seconds that making or saving a place may take: a clone copies the history."""
@@ -40,40 +37,20 @@ GIT_S_MAX: Final = 300.0
 ERROR_CHARS_MAX: Final = 500
 """Length of git's output in an error, in characters."""
 
-ASIDE_S: Final = 3600
-"""Seconds after which a place that was not finished is nobody's any more."""
-
 NAMES_MAX: Final = 1000
 """Places that the store is asked about at once."""
 
 SWEEP_S: Final = 600.0
 """Seconds between two looks for places of runs that have been removed."""
 
+MARKER: Final = "deployment"
+"""The file in the folder of places with the identity of the deployment that they are of."""
+
 TREE: Final = "tree"
 REPOSITORY: Final = "repo"
 CACHES: Final = "caches"
 _IN: Final = "in"
 _OUT: Final = "out"
-
-_SETTINGS: Final = (
-    ("safe.directory", "*"),
-    ("core.hooksPath", os.devnull),
-    ("core.fsmonitor", "false"),
-    ("gc.auto", "0"),
-)
-
-_ENVIRONMENT: Final = {
-    **{f"GIT_{who}_NAME": "Turnwright" for who in ("AUTHOR", "COMMITTER")},
-    **{f"GIT_{who}_EMAIL": "turnwright@localhost" for who in ("AUTHOR", "COMMITTER")},
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    # The project may be somebody else's, and what its repository wants to be run is of no use to us.
-    "GIT_CONFIG_COUNT": str(len(_SETTINGS)),
-    **{f"GIT_CONFIG_KEY_{at}": key for at, (key, _) in enumerate(_SETTINGS)},
-    **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(_SETTINGS)},
-    "LC_ALL": "C",
-}
 
 _EXPORT: Final = """
 from=HEAD
@@ -87,6 +64,39 @@ touch fetched/shallow && mv fetched/shallow . && rm -rf fetched
 """
 """Packs the commit that a place begins with: of its branch, if there is one, or of HEAD."""
 
+_TREE_OF: Final = """
+tree_of() (
+  export GIT_WORK_TREE="$1" GIT_INDEX_FILE="$2"
+  failed= unborn=
+  git add -A --ignore-errors || failed=1
+  git ls-files -s | sed -n 's/^160000 [0-9a-f]* [0-9]\t//p' > "$2.nested"
+  git ls-files -o --exclude-standard | sed -n 's,/$,,p' > "$2.unborn"
+  if [ -s "$2.unborn" ]; then unborn=1; cat "$2.unborn" >> "$2.nested"; fi
+  while IFS= read -r path; do
+    if [ -n "$3" ] && git ls-tree --full-tree "$3" -- "$path" | grep -q ^160000; then
+      git diff-index --quiet --ignore-submodules=none "$3" -- "$path" && continue
+      echo "what was changed in the submodule $path is not on the branch" >&2
+      touch "$left"
+      continue
+    fi
+    # A name with a line break is told in quotes.
+    if [ ! -d "$1/$path" ]; then echo "$path could not be added" >&2; touch "$left"; continue; fi
+    rm -f "$2.in"
+    inner=$(tree_of "$1/$path" "$2.in" '')
+    git update-index --force-remove -- "$path"
+    git read-tree --prefix="$path/" "$inner"
+    git ls-files -z -c -i --exclude-standard -- "$path/" | git update-index -z --force-remove --stdin
+  done < "$2.nested"
+  if [ -n "$failed" ] && { [ -z "$unborn" ] || [ -n "$(git ls-files -o --exclude-standard)" ]; }; then touch "$left"; fi
+  git write-tree
+)
+"""
+"""Prints the tree of a folder, by an index; touches `$left` if something could not be added.
+
+Repositories within the folder are added by their files: git adds the name of their commit alone, which nobody else has.
+Those that are submodules of the commit `$3` stay what they are.
+"""
+
 _MAKE: Final = """
 base=$(cat in/base)
 case "$base" in *[!0-9a-f]*|'') echo 'the project names no commit' >&2; exit 1;; esac
@@ -98,10 +108,11 @@ git --git-dir=repo update-ref refs/turnwright/origin "$base"
 if [ -n "$parent" ] && [ -d "$parent/tree" ] && [ ! -s in/own ]; then
   git --git-dir=repo fetch -q --no-tags --update-shallow "$parent/repo" HEAD:refs/turnwright/parent \\
     +refs/turnwright/origin:refs/turnwright/origin
-  tree=$(GIT_DIR="$PWD/repo" GIT_WORK_TREE="$parent/tree" GIT_INDEX_FILE="$PWD/index" sh -c \\
-    'git read-tree refs/turnwright/parent && { git add -A --ignore-errors || [ $? = 1 ]; } && git write-tree')
+  GIT_INDEX_FILE="$PWD/index" git --git-dir=repo read-tree refs/turnwright/parent
+  left="$PWD/left"
+  tree=$(export GIT_DIR="$PWD/repo"; tree_of "$parent/tree" "$PWD/index" refs/turnwright/parent)
   base=$(git --git-dir=repo commit-tree "$tree" -p refs/turnwright/parent -m 'As the fork began')
-  rm -f index
+  rm -rf index* left
 fi
 git --git-dir=repo update-ref refs/turnwright/base "$base"
 git --git-dir=repo update-ref "refs/heads/$branch" "$base"
@@ -128,9 +139,9 @@ parent=$(git rev-parse -q --verify HEAD)
 if [ "$kind" = clone ] && git fetch -q --no-tags "$PWD/tree/.git" +HEAD:refs/turnwright/own; then
   git merge-base --is-ancestor refs/turnwright/base refs/turnwright/own && parent=$(git rev-parse refs/turnwright/own)
 fi
-left=
-git add -A --ignore-errors || left=$?
-tree=$(git write-tree)
+left="$PWD/out/left"
+rm -rf repo/index.*
+tree=$(tree_of "$GIT_WORK_TREE" "$PWD/repo/index" refs/turnwright/base)
 if [ "$tree" = "$(git rev-parse "$parent^{tree}")" ]; then commit=$parent
 else commit=$(git commit-tree "$tree" -p "$parent" -m "$message"); fi
 git update-ref HEAD "$commit"
@@ -138,12 +149,12 @@ printf '%s' "$commit" > out/commit
 [ "$commit" = "$(git rev-parse refs/turnwright/origin)" ] ||
   git bundle create -q out/bundle "refs/heads/$branch" ^refs/turnwright/origin
 touch out/whole
-[ -z "$left" ]
+[ ! -e "$left" ]
 """
 """Commits what a place has and its branch has not, and packs for the project what that has not.
 
-The locks are those of a git that was killed: who saves owns the run. What cannot be added, such as a repository
-without a commit, is told of and keeps nothing else away.
+The locks are those of a git that was killed: who saves owns the run. What cannot be added is told of and keeps nothing
+else away.
 """
 
 _COPY: Final = """
@@ -160,8 +171,8 @@ fi
 So it sees nothing of the place but what it is to have.
 """
 
-Find = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
-"""Those of the names that are places of runs. Raises TurnwrightError."""
+Find = Callable[[Sequence[str]], Awaitable[tuple[Sequence[str], str]]]
+"""Those of the names that are places of runs, and the identity of the deployment. Raises TurnwrightError."""
 
 _log = get_logger("places")
 
@@ -180,11 +191,12 @@ class MadePlace(Struct, frozen=True):
 class RunPlaces:
     """Makes, saves and removes the places of runs on this host."""
 
-    def __init__(self, folder: str, sandbox: Sandbox, environment: dict[str, str]) -> None:
+    def __init__(self, folder: str, git: ConfinedGit, find: Find) -> None:
         """`folder` is absolute; of executors that share projects it is the same one."""
         self._folder = folder
-        self._sandbox = sandbox
-        self._environment = {**environment, **_ENVIRONMENT}
+        self._find = find
+        self._is_ours = False
+        self._git = git
         self._making: dict[str, asyncio.Lock] = {}
         """One for each repository: two that change references of one repository at once fail."""
 
@@ -193,11 +205,31 @@ class RunPlaces:
         assert run.place
         folder = f"{self._folder}/{workspace}/{run.place.name}"
         if not await on_files(lambda _: os.path.isdir(folder)):
+            await self.claim()
             async with self._making.setdefault(project, asyncio.Lock()):
                 if not await on_files(lambda _: os.path.isdir(folder)):
                     await self._make(workspace, project, run, run.place)
         shown = () if run.settings.place is Place.CLONE else (f"{folder}/{REPOSITORY}",)
         return MadePlace(f"{folder}/{TREE}", shown, f"{folder}/{CACHES}")
+
+    async def claim(self) -> None:
+        """See to it that the folder is that of our deployment: of others' places we would take each for nobody's.
+
+        Raises WORKSPACE_UNAVAILABLE if it is another's, TurnwrightError without a store, OSError.
+        """
+        if self._is_ours:
+            return
+        _, ours = await self._find(())
+        marker = f"{self._folder}/{MARKER}"
+        if await on_files(lambda _: _marked(marker, ours)) != ours:
+            raise fault(
+                Reason.WORKSPACE_UNAVAILABLE,
+                f"{self._folder} has the places of another deployment's runs: set TURNWRIGHT_PLACES of the executor to "
+                f"a directory that no other deployment has. If that one is no more, remove {marker}.",
+                project="",
+                root=self._folder,
+            )
+        self._is_ours = True
 
     async def _make(self, workspace: str, project: str, run: Run, place: RunPlace) -> None:
         kind = run.settings.place.name.lower()
@@ -208,8 +240,8 @@ class RunPlaces:
         try:
             words = {"kind": kind, "branch": place.branch, "parent": parent, "project": project}
             depth = "" if run.settings.place is Place.CLONE else "--depth=1"
-            problem = await self._git(f"depth={depth}\n{_EXPORT}", inside, words, readable=(project,))
-            problem = problem or await self._git(_MAKE, aside, words, readable=(parent,) if parent else ())
+            problem = await self._run(f"depth={depth}\n{_EXPORT}", inside, words, readable=(project,))
+            problem = problem or await self._run(_TREE_OF + _MAKE, aside, words, readable=(parent,) if parent else ())
             if problem:
                 message = f"No {kind} of {project} could be made for the run: {problem}."
                 raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=run.project, root=project)
@@ -229,16 +261,16 @@ class RunPlaces:
         kind, place = run.settings.place.name.lower(), run.place
         words = {"kind": kind, "branch": place.branch, "message": message, "project": project}
         async with self._making.setdefault(project, asyncio.Lock()):
-            problem = await self._git(_SAVE, folder, words, ends_s)
+            problem = await self._run(_TREE_OF + _SAVE, folder, words, ends_s)
             if not await on_files(lambda _: os.path.exists(f"{folder}/{_OUT}/whole")):
                 return problem or "nothing was packed"
             # Where commands are not confined, a link of theirs would lead to another repository.
             if await on_files(lambda _: os.path.realpath(f"{project}/.git") != f"{project}/.git"):
                 return f"{project}/.git is a link, or behind one"
-            copied = await self._git(_COPY, f"{folder}/{_OUT}", words, ends_s, writable=project)
+            copied = await self._run(_COPY, f"{folder}/{_OUT}", words, ends_s, writable=project)
             return copied or problem
 
-    async def _git(
+    async def _run(
         self,
         script: str,
         folder: str,
@@ -248,38 +280,21 @@ class RunPlaces:
         readable: tuple[str, ...] = (),
         writable: str = "",
     ) -> str:
-        """Run a script in a folder; returns why it failed, or the empty text.
-
-        The project is shown or written as a whole: commands can put links into it, and none in its place.
-        """
-        output: list[str] = []
-
-        async def on_output(_channel: int, text: str) -> None:
-            output.append(text)
-
-        sandbox = replace(
-            self._sandbox,
-            writable=(*self._sandbox.writable, *([writable] if writable else [])),
-            inside=(*self._sandbox.inside, *readable, *([f"{writable}/{MARKER_FOLDER}"] if writable else [])),
-        )
-        limits = ShellLimits(file_mb=0)
-        shell = LocalShell(folder, limits, self._environment, sandbox=sandbox, ends_s=ends_s)
-        values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
-        end = await shell.run(f"set -e\n{values}{script}", GIT_S_MAX, on_output, network=False)
+        """Run a script in a folder; returns why it failed, or the empty text."""
+        end = await self._git.run(script, folder, words, GIT_S_MAX, ends_s, readable=readable, writable=writable)
         if end.timed_out:
             return f"git took more than {GIT_S_MAX:g} s"
-        return (
-            ""
-            if end.exit_code == 0
-            else "".join(output).strip()[-ERROR_CHARS_MAX:] or f"git ended with {end.exit_code}"
-        )
+        return "" if end.exit_code == 0 else end.output.strip()[-ERROR_CHARS_MAX:] or f"git ended with {end.exit_code}"
 
-    async def sweep(self, find: Find) -> None:
-        """Remove the places of runs that have been removed. Raises TurnwrightError, OSError."""
+    async def sweep(self) -> None:
+        """Remove the places of runs that have been removed. Raises as `claim`."""
         there = await on_files(lambda _: _listed(self._folder))
+        if there:
+            await self.claim()
         for start in range(0, len(there), NAMES_MAX):
             part = there[start : start + NAMES_MAX]
-            kept = set(await find([Path(folder).name for folder in part]))
+            names, _ = await self._find([Path(folder).name for folder in part])
+            kept = set(names)
             for folder in part:
                 if Path(folder).name not in kept:
                     await self._remove(folder)
@@ -287,6 +302,20 @@ class RunPlaces:
     async def _remove(self, folder: str) -> None:
         await on_trees(lambda _: shutil.rmtree(folder, ignore_errors=True))
         _log.info("place_removed", name=Path(folder).name)
+
+
+def _marked(marker: str, ours: str) -> str:
+    """Whose the folder is; ours if it was nobody's."""
+    os.makedirs(os.path.dirname(marker), mode=0o700, exist_ok=True)
+    # It has its name once it is whole: two deployments may begin at once.
+    aside = f"{marker}~{token_hex(4)}"
+    try:
+        Path(aside).write_text(ours, encoding="utf-8")
+        with suppress(FileExistsError):
+            os.link(aside, marker)
+    finally:
+        os.unlink(aside)
+    return Path(marker).read_text(encoding="utf-8")
 
 
 def _appear(aside: str) -> None:

@@ -26,6 +26,9 @@ from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, put_meta
 INCARNATION = "incarnation"
 """Key of the history's identity in `meta`."""
 
+DEPLOYMENT = "deployment"
+"""Key of the deployment's identity in `meta`: that of the first history, which a restored backup keeps."""
+
 
 def check_identity(connection: Connection) -> None:
     """Read the minimum that every store has. Raises DATABASE_UNAVAILABLE if it is missing."""
@@ -47,6 +50,8 @@ def open_store(tx: Transaction, new_incarnation: Callable[[], str], seeds: Model
     if incarnation is None:
         incarnation = new_incarnation()
         put_meta(tx.connection, INCARNATION, incarnation)
+    if find_meta(tx.connection, DEPLOYMENT) is None:
+        put_meta(tx.connection, DEPLOYMENT, incarnation)
     registry.put_schemes(tx.connection, BUILTIN)
     registry.put_models(tx.connection, _models_to_seed(tx.connection, seeds))
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
@@ -61,7 +66,9 @@ def read_opened_store(connection: Connection, seeds: ModelSeeds) -> OpenedStore 
     incarnation = find_meta(connection, INCARNATION)
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(connection)}
     models = all(registry.find_model(connection, one.alias) == one for one in _models_to_seed(connection, seeds))
-    if incarnation is None or not models or any(schemes.get(one.name) != one for one in BUILTIN):
+    if incarnation is None or find_meta(connection, DEPLOYMENT) is None:
+        return None
+    if not models or any(schemes.get(one.name) != one for one in BUILTIN):
         return None
     return OpenedStore(incarnation, schemes, find_scope(connection, GLOBAL))
 

@@ -17,6 +17,7 @@ from turnwright_core.wire.times import span_from_pb, span_to_pb
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant
+from turnwright_store.app.open_store import DEPLOYMENT
 from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.webhooks import deliveries_due
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
@@ -24,6 +25,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
 from turnwright_store.sql.runs import find_places
+from turnwright_store.sql.scopes import find_meta
 
 PLACES_MAX: Final = 1000
 """Places that a call asks about."""
@@ -106,8 +108,10 @@ class LeaseRpcs(Calls):
 
     async def FindPlaces(self, request: lease_pb2.FindPlacesRequest, _context: Any) -> lease_pb2.FindPlacesResponse:
         check_count("names", len(request.names), PLACES_MAX)
-        query = partial(find_places, names=request.names)
-        return lease_pb2.FindPlacesResponse(names=await self._database.read(query))
+        names, deployment = await self._database.read(
+            lambda connection: (find_places(connection, request.names), find_meta(connection, DEPLOYMENT))
+        )
+        return lease_pb2.FindPlacesResponse(names=names, deployment=deployment or "")
 
     @mutation(locks=run_locks, durability=Durability.NORMAL)
     def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, _caller: Caller) -> Fields:

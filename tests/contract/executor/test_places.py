@@ -10,6 +10,7 @@ from turnwright.types.v1 import settings_pb2
 
 from services import running
 from turnwright_kit.sandbox import landlock
+from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
 
@@ -114,18 +115,30 @@ async def test_what_a_repository_wants_to_be_run_sees_nothing_but_the_place(serv
     assert not ran.exists()
 
 
-async def test_many_runs_at_once_work_apart(services):
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("place", [WORKTREE, CLONE])
+async def test_many_runs_at_once_work_apart_while_people_commit(services, place, count):
     repository(services.files)
+    for number in range(200):
+        (services.files / f"{number}.txt").write_text(f"{number}\n" * 500)
+    git(services.files, "add", "-A")
+    git(services.files, "commit", "-qm", "More")
     services.script('<sh>test -e own.txt || echo "$PWD" > own.txt</sh>' + DONE)
-    names = [f"r{number}" for number in range(6)]
+    names = [f"r{number}" for number in range(count)]
     for name in names:
-        await services.client.create_run(services.project, name, settings_pb2.RunSettings(model="m", place=WORKTREE))
-    queued = await asyncio.gather(*(services.act(run=name) for name in names))
-    await asyncio.gather(*(services.until(one) for one in queued))
+        await services.client.create_run(services.project, name, settings_pb2.RunSettings(model="m", place=place))
+    queued = [await services.act(run=name) for name in names]
+    ended = asyncio.gather(*(services.until(one) for one in queued))
+    for number in range(count):
+        (services.files / "a.txt").write_text(f"{number}\n")
+        await asyncio.to_thread(git, services.files, "commit", "-qam", f"Commit {number}")
+    await ended
     runs = [(await services.client.get_run(services.project, name)).run for name in names]
     roots = {git(services.files, "show", f"{run.place.branch}:own.txt") for run in runs}
     assert {run.status for run in runs} == {200}
     assert len(roots) == len(names)
+    assert {run.place.branch for run in runs} <= set(git(services.files, "branch", "--format=%(refname:short)").split())
+    git(services.files, "fsck", "--strict")
 
 
 async def test_the_place_of_a_removed_run_is_removed_and_its_branch_stays(services):
@@ -222,15 +235,60 @@ async def test_locks_of_a_git_that_was_killed_keep_nothing_away(services):
     assert git(services.files, "show", f"{run.place.branch}:a.txt") == "new"
 
 
-async def test_a_repository_within_a_place_keeps_nothing_else_away(services):
-    """Git adds none without a commit, and fails."""
+async def test_files_of_a_repository_within_a_place_are_on_the_branch(services):
+    """Git adds one by the name of its commit, which is nowhere else, and none without a commit."""
     repository(services.files)
-    await worked(
-        services, "r", WORKTREE, '<set path="a.txt">new\n</set><sh>git init -q sub; echo 1 > sub/b</sh>' + DONE
+    makes = (
+        "<sh>set -e; git init -q new; echo 1 > new/b; g='git -c user.name=M -c user.email=m@localhost'; "
+        "git init -q sub; git init -q sub/deep; cd sub/deep; echo 2 > c; git add c; $g commit -qm Deep; "
+        "cd ..; echo x > x.log; echo 3 > d; git add d; $g commit -qm Sub</sh>"
     )
-    run = (await services.client.get_run(services.project, "r")).run
-    assert git(services.files, "show", f"{run.place.branch}:a.txt") == "new"
+    run = await worked(services, "r", WORKTREE, '<set path="a.txt">new\n</set>' + makes + DONE)
+    shown = [one.body async for one in services.client.list_entries(services.project, "r", "sh://**")]
+    assert run.status == 200, shown
+    listed = ["a.txt", "new/b", "sub/d", "sub/deep/c"]
+    assert git(services.files, "diff", "--name-only", f"main...{run.place.branch}").split() == listed
+    run = await worked(services, "r", None, "<sh>echo 4 > sub/deep/c; rm new/b; echo 5 > new/e</sh>" + DONE)
+    assert git(services.files, "show", f"{run.place.branch}:sub/deep/c") == "4"
+    listed = ["a.txt", "new/e", "sub/d", "sub/deep/c"]
+    assert git(services.files, "diff", "--name-only", f"main...{run.place.branch}").split() == listed
     await services.client.fork_run(services.project, "r", new_run="f")
     forked = await worked(services, "f", None, '<set path="c.txt">c\n</set>' + DONE)
     assert forked.status == 200, forked.loop.reason
     assert git(services.files, "show", f"{forked.place.branch}:c.txt") == "c"
+    assert git(services.files, "show", f"{forked.place.branch}:sub/deep/c") == "4"
+
+
+async def test_a_submodule_stays_one(services):
+    repository(services.files)
+    lent = services.root / "lent"
+    lent.mkdir()
+    repository(lent)
+    commit = git(lent, "rev-parse", "HEAD")
+    git(services.files, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(lent), "lent")
+    git(services.files, "commit", "-qm", "Lend")
+    run = await worked(services, "r", WORKTREE, "<sh>git init -q lent; echo 1 > lent/b</sh>" + DONE)
+    assert git(services.files, "rev-parse", f"{run.place.branch}:lent") == commit
+
+
+async def test_places_of_another_deployment_are_left_alone(services, tmp_path, monkeypatch):
+    """Its runs are unknown to our store, which would take each of their places for nobody's."""
+    repository(services.files)
+    run = await worked(services, "r", WORKTREE, '<set path="a.txt">new\n</set>' + DONE)
+    places = services.root / "home" / "places"
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    monkeypatch.setenv("TURNWRIGHT_PLACES", str(places))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SettingsError, match="another deployment's runs"):
+        async with running(tmp_path / "other"):
+            pass
+    monkeypatch.delenv("TURNWRIGHT_PLACES")
+    await services.restart("executor")
+    again = await worked(services, "r", None, "<sh>cat a.txt</sh>" + DONE)
+    assert again.place.name == run.place.name
+    (places / "deployment").write_text("another")
+    await services.restart("executor")
+    other = await worked(services, "s", WORKTREE, DONE)
+    assert other.status == 500
+    assert "another deployment's runs" in other.loop.reason
+    assert [folder.name for folder in places.glob("*/*")] == [run.place.name]

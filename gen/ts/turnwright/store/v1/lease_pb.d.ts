@@ -682,6 +682,14 @@ export declare type FindPlacesResponse = Message<"turnwright.store.v1.FindPlaces
    * @generated from field: repeated string names = 1;
    */
   names: string[];
+
+  /**
+   * Identity of the deployment: the same for each store of a database, also after a backup is restored. A folder of
+   * places is of one deployment alone.
+   *
+   * @generated from field: string deployment = 2;
+   */
+  deployment: string;
 };
 
 /**
