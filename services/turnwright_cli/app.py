@@ -8,8 +8,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.app_administration import add_administration
-from turnwright_cli.app_mcp import add_mcp
+from turnwright_cli.app_administration import add_administration, add_mcp
 from turnwright_cli.app_rights import add_rights
 from turnwright_cli.options import (
     AS_JSON,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from click import UsageError
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from turnwright.types.v1 import plan_pb2
@@ -18,7 +20,48 @@ from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import open_run
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
-from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
+
+
+class ItemChange(Struct, frozen=True):
+    """An item that is new, has another status or priority, or was removed."""
+
+    item: plan_pb2.PlanItem
+    """The item as it is now, or as it was if it was removed."""
+    is_gone: bool = False
+
+
+def diff_items(
+    before: Sequence[plan_pb2.PlanItem], after: Sequence[plan_pb2.PlanItem]
+) -> tuple[ItemChange, ...] | None:
+    """The items that changed, in plan order, then those removed; None if no item stayed the same.
+
+    An item is known by its content: a changed text is a new item and a removed one. Equal contents are separate items.
+    """
+    known = dict(_numbered(before))
+    now = dict(_numbered(after))
+    if (known or now) and not known.keys() & now.keys():
+        return None
+    moved = [
+        ItemChange(item)
+        for key, item in now.items()
+        if not (was := known.get(key)) or (was.status, was.priority) != (item.status, item.priority)
+    ]
+    return (*moved, *(ItemChange(item, is_gone=True) for key, item in known.items() if key not in now))
+
+
+def _numbered(items: Iterable[plan_pb2.PlanItem]) -> Iterator[tuple[tuple[str, int], plan_pb2.PlanItem]]:
+    """Each item with its content, and the number of earlier items with the same content."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        yield (item.content, seen[item.content]), item
+        seen[item.content] += 1
+
+
+def count_changed_lines(before: str, after: str) -> tuple[int, int]:
+    """Number of lines added and removed in a text; a line that only moved counts as neither."""
+    was, now = Counter(before.splitlines()), Counter(after.splitlines())
+    return (now - was).total(), (was - now).total()
+
 
 _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "text", "evidence")
 

@@ -1,15 +1,21 @@
-"""The calls of a client by which a deployment and its projects are administrated: the audit, quotas and webhooks."""
+"""The calls of a client that administrate a deployment and its projects: grants, tokens, audit, quotas, webhooks."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from turnwright.audits.v1 import audit_service_pb2, audit_service_pb2_grpc
 from turnwright.catalogues.v1 import catalogue_service_pb2, catalogue_service_pb2_grpc
+from turnwright.grants.v1 import grant_service_pb2, grant_service_pb2_grpc
 from turnwright.quotas.v1 import quota_service_pb2, quota_service_pb2_grpc
+from turnwright.tokens.v1 import token_service_pb2, token_service_pb2_grpc
+from turnwright.types.v1 import access_pb2, grant_pb2, token_pb2
 from turnwright.webhooks.v1 import webhook_service_pb2, webhook_service_pb2_grpc
 
 from turnwright_client.retrying import RetryingPeer
+from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.wire.times import time_to_pb
 
 
 class AdministrationCalls:
@@ -19,6 +25,8 @@ class AdministrationCalls:
     _audits: audit_service_pb2_grpc.AuditServiceAsyncStub
     _quotas: quota_service_pb2_grpc.QuotaServiceAsyncStub
     _catalogues: catalogue_service_pb2_grpc.CatalogueServiceAsyncStub
+    _grants: grant_service_pb2_grpc.GrantServiceAsyncStub
+    _tokens: token_service_pb2_grpc.TokenServiceAsyncStub
     _webhooks: webhook_service_pb2_grpc.WebhookServiceAsyncStub
 
     async def list_audit(
@@ -109,3 +117,59 @@ class AdministrationCalls:
             project=project, delivery_id=delivery_id, request_id=request_id
         )
         return (await self._peer.call(self._webhooks.RetryDelivery, request)).delivery
+
+    async def set_grant(
+        self,
+        project: str,
+        subject: str,
+        role: grant_pb2.GrantRole.ValueType,
+        without: Sequence[access_pb2.Right.ValueType] = (),
+        until_ms: int = 0,
+    ) -> grant_pb2.Grant:
+        """Give a subject (`user:NAME`, `group:NAME` or `*`) a role in a project, or in the deployment if that is empty.
+
+        It holds at this executor when the call returns. `until_ms` is in milliseconds since 1970; 0: for ever.
+        """
+        ends = time_to_pb(until_ms) if until_ms else None
+        grant = grant_pb2.Grant(subject=subject, role=role, without=without, until_time=ends)
+        request = grant_service_pb2.SetGrantRequest(project=project, grant=grant)
+        return (await self._peer.call(self._grants.SetGrant, request)).grant
+
+    async def delete_grant(self, project: str, subject: str) -> None:
+        await self._peer.call(
+            self._grants.DeleteGrant, grant_service_pb2.DeleteGrantRequest(project=project, subject=subject)
+        )
+
+    def list_grants(self, project: str) -> AsyncIterator[grant_pb2.Grant]:
+        """The grants in a project, or in the deployment, by subject."""
+        request = grant_service_pb2.ListGrantsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        return self._peer.items(self._grants.ListGrants, request, lambda page: page.grants)
+
+    async def identity(self) -> grant_service_pb2.GetIdentityResponse:
+        """Who the caller is, and what it may do in each project."""
+        request, found = (
+            grant_service_pb2.GetIdentityRequest(page_size=PAGE_SIZE_MAX),
+            grant_service_pb2.GetIdentityResponse(),
+        )
+        while True:
+            page = await self._peer.call(self._grants.GetIdentity, request)
+            projects = [*found.projects, *page.projects]
+            found.CopyFrom(page)
+            del found.projects[:]
+            found.projects.extend(projects)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    async def create_token(self, wanted: token_service_pb2.CreateTokenRequest) -> str:
+        """A token for somebody, which the store remembers. Each call makes another one."""
+        return (await self._peer.call(self._tokens.CreateToken, wanted)).bearer
+
+    def list_tokens(self) -> AsyncIterator[token_pb2.Token]:
+        """The caller's tokens, or all, that have not expired."""
+        request = token_service_pb2.ListTokensRequest(page_size=PAGE_SIZE_MAX)
+        return self._peer.items(self._tokens.ListTokens, request, lambda page: page.tokens)
+
+    async def revoke_token(self, token_id: str) -> token_pb2.Token:
+        request = token_service_pb2.RevokeTokenRequest(token_id=token_id)
+        return (await self._peer.call(self._tokens.RevokeToken, request)).token

@@ -24,7 +24,6 @@ from turnwright.types.v1 import (
 
 from turnwright_client.administration import AdministrationCalls
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
-from turnwright_client.grants import GrantCalls
 from turnwright_client.proposals import OnProposal, ProposalCalls, ProposalChoice, value_of
 from turnwright_client.queries import QueryCalls
 from turnwright_client.retrying import RetryingPeer
@@ -99,7 +98,7 @@ class Outcome(Struct, frozen=True):
         return self.loop.usage
 
 
-class Client(AdministrationCalls, ControlCalls, GrantCalls, ProposalCalls, QueryCalls, SessionCalls):
+class Client(AdministrationCalls, ControlCalls, ProposalCalls, QueryCalls, SessionCalls):
     """A client of an executor.
 
     Every method raises TurnwrightError; unary calls end within the timeout given at connect.

@@ -7,11 +7,14 @@ A call that failed because of a proxy or a lost connection may or may not have b
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import grpc
+from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 from turnwright_values.types import Tier
 
@@ -19,8 +22,29 @@ from turnwright_client.watch import WatchPolicy
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.rpc.errors import is_of_transport
 from turnwright_core.rpc.headers import RECEIVES_ALL, call_metadata
-from turnwright_core.rpc.idempotency import may_be_repeated
 from turnwright_core.rpc.remote_service import RemoteService, Request, Response
+
+_REPEATABLE: Final = (MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT)
+
+
+def may_be_repeated(method: str, request: object) -> bool:
+    """Whether a call is idempotent: by its request id, or by the `idempotency_level` of the rpc in the protos.
+
+    `method` is the path of the rpc, as gRPC sends it.
+    """
+    if getattr(request, "request_id", ""):
+        return True
+    service, _, name = method[1:].rpartition("/")
+    package, _, kind = service.rpartition(".")
+    file = re.sub(r"\B(?=[A-Z])", "_", kind).lower()
+    try:
+        # Only now: stubs need no descriptors of services.
+        descriptor: Any = import_module(f"{package}.{file}_pb2").DESCRIPTOR
+    except ImportError:
+        return False
+    rpc = descriptor.services_by_name[kind].methods_by_name[name]
+    return rpc.GetOptions().idempotency_level in _REPEATABLE
+
 
 _EXECUTOR: Final = "turnwright.executor.v1.ExecutorService"
 

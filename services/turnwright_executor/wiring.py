@@ -43,17 +43,13 @@ from turnwright_executor.peers.tool_lists import ToolLists
 from turnwright_executor.peers.tool_registrations import Callbacks, Registrations, StoredServers
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.peers.vendors import Vendors
-from turnwright_executor.rpc.audit import around_audit
+from turnwright_executor.rpc.additions import ClientRuns, around_audit, around_catalogues, around_grants, around_models
 from turnwright_executor.rpc.catalogue import catalogue
-from turnwright_executor.rpc.catalogues import around_catalogues
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.forwarding import check_seen
-from turnwright_executor.rpc.grants import around_grants
-from turnwright_executor.rpc.models import around_models
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectCalls
 from turnwright_executor.rpc.proposals import Inbox
-from turnwright_executor.rpc.runs import ClientRuns
 from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases

@@ -17,7 +17,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from turnwright_core.coalesced_timers import next_poll_in_s
+from turnwright_core.batching import next_poll_in_s
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc.transport import PLAINTEXT

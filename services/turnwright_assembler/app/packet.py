@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.sections import BlockIndex, PacketDraft, Section, indexed
-from turnwright_assembler.sections.budget import budget_table
+from turnwright_assembler.sections.built_in import budget_table
 from turnwright_assembler.sections.plugin_sections import (
     NO_ADDITIONS,
     PacketPlugins,

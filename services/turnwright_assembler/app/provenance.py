@@ -19,9 +19,9 @@ from turnwright_assembler.domain.compression import Compression
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.domain.folding import is_marker
 from turnwright_assembler.sections import PacketDraft, Section
+from turnwright_assembler.sections.built_in import end_of_system
 from turnwright_assembler.sections.contract import BlockSection
 from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginPacketFilter, PluginSection
-from turnwright_assembler.sections.project import end_of_system
 from turnwright_assembler.sections.system import NATIVE_TOOLS, system_parts
 from turnwright_core.chat.message import Text
 from turnwright_core.chat.prompt_edits import PromptEdit

@@ -14,8 +14,8 @@ from turnwright_assembler.domain.effects import PlanCost, plan_costs
 from turnwright_assembler.domain.fixed import FIXED_SCHEMES
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
+from turnwright_assembler.sections.built_in import project_text
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
-from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN

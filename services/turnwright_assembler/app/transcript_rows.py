@@ -6,6 +6,7 @@ Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from sys import getsizeof
@@ -16,19 +17,67 @@ from turnwright_values.types import CompressionStrength, Cursor, Entry, MessageK
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket, short_pieces
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
-from turnwright_assembler.domain.condensed import condensed, stub
-from turnwright_assembler.domain.envelope import well_formed
-from turnwright_assembler.domain.framing import answer_text, divided, user_text
-from turnwright_assembler.domain.worded import in_words
+from turnwright_assembler.domain.envelope import element, well_formed
+from turnwright_assembler.domain.fixed import EventPart, event_element
+from turnwright_assembler.domain.framing import answer_text, divided, framed_result, user_text
 from turnwright_assembler.ports import ViewPart
-from turnwright_assembler.sections.project import end_of_system
+from turnwright_assembler.sections.built_in import end_of_system
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.timeline import SUMMARIZES, RecordedCall, content_of, kind_of, turn_of
 from turnwright_core.chat.transcript import Conversation, PlacedMessage, to_json_lines
+from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.wire.command_records import recorded_call
+
+END_CHARS: Final = 300
+"""Code points of each end that a condensed result keeps."""
+
+STUB: Final = "This result was left out to save room. `get` of {path} shows it again."
+"""What a model reads in the place of an archived result."""
+
+_CUT: Final = "[{count} characters were left out here to save room. `get` of {path} with line and limit shows them.]"
+
+
+def condensed(path: str, text: str) -> str:
+    """Both ends of a result; all of it where that would not be longer."""
+    count = len(text) - 2 * END_CHARS
+    if count <= 0:
+        return text
+    short = "\n".join((text[:END_CHARS], _CUT.format(count=count, path=path), text[-END_CHARS:]))
+    return short if len(short) < len(text) else text
+
+
+def stub(path: str, text: str) -> str:
+    """The line in place of a result; the result itself where that would not be longer."""
+    short = STUB.format(path=path)
+    return short if len(short) < len(text) else text
+
+
+def in_words(message: RunMessage, comment: str = "") -> str:
+    """The text of such a message, with what somebody said who decided; empty if it says nothing."""
+    content = message.message
+    extra = json.loads(content.extra) if content.extra else {}
+    if message.kind is MessageKind.EVENT:
+        event = extra.get("event") or {}
+        if event.get("source") == COMPRESSION_SOURCE and event.get("subkind") == Subkind.SUMMARIZATION_MARKER.value:
+            return ""
+        part = EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
+        return event_element(message.path, part, content.text)
+    body = framed_result(message.path, content.text, comment)
+    if message.kind is MessageKind.PLAN:
+        plan = extra.get("plan") or {}
+        attributes = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}
+        return element("plan-update" if "sequence" in plan else "plan", attributes, body)
+    if not body:
+        return ""
+    tags: dict[MessageKind, tuple[str, dict[str, str | int]]] = {
+        MessageKind.SUMMARY: ("summary", {"turn": message.turn}),
+        MessageKind.RESULT: ("result", {"tool": content.tool, "failed": "true" if content.failed else ""}),
+    }
+    return element(*tags.get(message.kind, ("notice", {})), body)
+
 
 _ROW_BYTES: Final = 1_600
 """Memory of a message besides its body and its line, in bytes: objects, path, table slots, digest."""

@@ -1,4 +1,4 @@
-"""The sections of the user message, one file each, with the texts for the model next to them."""
+"""The sections of the user message, with the texts for the model next to them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Final
 
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.sections.block_index import BlockIndex
-from turnwright_assembler.sections.block_sections import BLOCK_SECTIONS
-from turnwright_assembler.sections.budget import BudgetSection
+from turnwright_assembler.sections.built_in import (
+    BLOCK_SECTIONS,
+    BudgetSection,
+    InstructionsSection,
+    ProjectInstructionsSection,
+    PromptSection,
+)
 from turnwright_assembler.sections.contract import PacketDraft, Section
-from turnwright_assembler.sections.instructions import InstructionsSection
-from turnwright_assembler.sections.project import ProjectInstructionsSection
-from turnwright_assembler.sections.prompt import PromptSection
 
 __all__ = ["SECTIONS", "BlockIndex", "PacketDraft", "Section", "indexed"]
 

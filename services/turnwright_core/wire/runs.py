@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
+from turnwright.store.v1 import agents_pb2
+from turnwright.types.v1 import (
+    agent_pb2,
+    budget_pb2,
+    loop_pb2,
+    model_pb2,
+    project_pb2,
+    run_pb2,
+    session_command_pb2,
+    settings_pb2,
+    turn_pb2,
+    usage_pb2,
+)
+from turnwright_values.store import StartAgentRequest, StartAgentResponse, WaitAgentsRequest, WaitAgentsResponse
 from turnwright_values.types import (
+    Agent,
     Capabilities,
     Loop,
     LoopSettings,
     Model,
     Project,
+    QueuedCommand,
     Run,
     RunSettings,
     Spend,
@@ -62,3 +77,13 @@ loop_to_pb, loop_from_pb = codec(Loop, loop_pb2.Loop)
 run_to_pb, run_from_pb = codec(Run, run_pb2.Run)
 turn_result_to_pb, turn_result_from_pb = codec(TurnResult, turn_pb2.TurnResult, edits=EDITS)
 turn_to_pb, turn_from_pb = codec(Turn, turn_pb2.Turn)
+
+
+agent_to_pb, agent_from_pb = codec(Agent, agent_pb2.Agent)
+start_agent_to_pb, start_agent_from_pb = codec(StartAgentRequest, agents_pb2.StartAgentRequest)
+started_to_pb, started_from_pb = codec(StartAgentResponse, agents_pb2.StartAgentResponse)
+wait_agents_to_pb, wait_agents_from_pb = codec(WaitAgentsRequest, agents_pb2.WaitAgentsRequest)
+waited_to_pb, waited_from_pb = codec(WaitAgentsResponse, agents_pb2.WaitAgentsResponse)
+
+
+queued_command_to_pb, queued_command_from_pb = codec(QueuedCommand, session_command_pb2.QueuedCommand)

@@ -24,10 +24,32 @@ from turnwright_core.models import ToolChoice
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.model_calls import generate_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
-from turnwright_executor.peers.cache_marks import mark_conversation
 from turnwright_executor.ports.packets import AssembledMessage
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
+
+
+def mark_conversation(messages: list[Message]) -> None:
+    """Mark the last message, and the one before the last reply.
+
+    The first is the end of what the next request begins with, the second that of the request before, where the vendor's
+    cache ends. Tools and system message, the same in every request of a run, are marked elsewhere; of a packet nothing
+    else is, because it changes in the middle of its user message. Source: research/wire 2.2.
+    """
+    ends = [len(messages)]
+    ends += [index for index, message in enumerate(messages) if message.role is Role.ASSISTANT][-1:]
+    for end in ends:
+        for index in reversed(range(end)):
+            # Replies are left as they are: thinking takes no mark.
+            if messages[index].role is not Role.ASSISTANT and messages[index].parts:
+                messages[index] = _with_mark(messages[index])
+                break
+
+
+def _with_mark(message: Message) -> Message:
+    """A message that has parts, with a mark at its end."""
+    return replace(message, parts=(*message.parts[:-1], replace(message.parts[-1], cache=True)))
+
 
 USER: Final = Role.USER.value
 """Role of the message of a packet that has its sections."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
+from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.rules.v1 import rule_service_pb2, rule_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
@@ -19,6 +20,7 @@ from turnwright.store.v1 import (
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import rule_pb2, view_pb2
+from turnwright_values.plans import PlanWriter
 from turnwright_values.store import (
     ClaimRunResponse,
     GetLeaseResponse,
@@ -44,20 +46,22 @@ from turnwright_core.limits import (
     PAGE_SIZE_MAX,
     RECORD_BYTES_MAX,
 )
+from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb, lease_from_pb, renewal_from_pb
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, hit_from_pb
+from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_core.wire.runs import (
+    queued_command_from_pb,
     run_from_pb,
     turn_from_pb,
 )
-from turnwright_core.wire.session_queue import queued_command_from_pb
 from turnwright_core.wire.times import span_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import packet_from_parts
 from turnwright_executor.peers.schemes import KnownSchemes
-from turnwright_executor.peers.store_plans import StorePlans
+from turnwright_executor.peers.store_writes import StoreWrites
 from turnwright_executor.ports.ledger import CreatedRun
 from turnwright_executor.ports.packets import Packet
 from turnwright_kit.identity.caller import Caller
@@ -71,9 +75,10 @@ _log = get_logger("ledger")
 
 
 _rules_from_pb = codec(RuleSet, rule_pb2.RuleSet)[1]
+_written, _ = codec(PlanWriter, plan_service_pb2.PlanWriter)
 
 
-class StoreLedger(StorePlans):
+class StoreLedger(StoreWrites):
     """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where others reach it."""
 
     def __init__(
@@ -87,6 +92,7 @@ class StoreLedger(StorePlans):
         self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
+        self._plans = plan_service_pb2_grpc.PlanServiceStub(peer.channel)
         self._runs = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_duration": span_to_pb(lease_ms)}
 
@@ -313,3 +319,44 @@ class StoreLedger(StorePlans):
         request = entry_service_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
         answer = await self._call(self._entries.SearchEntries, request)
         return [hit_from_pb(hit) for hit in answer.hits]
+
+    async def get_plan(self, address: RunAddress, plan_id: str, version: int = 0) -> Plan:
+        request = plan_service_pb2.GetPlanRequest(
+            project=address.project, run=address.run, plan_id=plan_id, version=version
+        )
+        return plan_from_pb((await self._call(self._plans.GetPlan, request)).plan)
+
+    async def list_plans(self, address: RunAddress) -> list[Plan]:
+        request = plan_service_pb2.ListPlansRequest(project=address.project, run=address.run)
+        found: list[Plan] = []
+        while True:
+            answer = await self._call(self._plans.ListPlans, request)
+            found += map(plan_from_pb, answer.plans)
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
+        request = plan_service_pb2.SetPlanRequest(
+            project=address.project,
+            run=address.run,
+            plan=plan_to_pb(plan),
+            written_by=_written(by),
+            request_id=request_id,
+        )
+        answer = await self._call(self._plans.SetPlan, request)
+        return plan_from_pb(answer.plan), cursor_from_pb(answer.cursor)
+
+    async def update_plan(
+        self, address: RunAddress, by: PlanWriter, plan_id: str, delta: str, request_id: str
+    ) -> tuple[Plan, Cursor]:
+        request = plan_service_pb2.UpdatePlanRequest(
+            project=address.project,
+            run=address.run,
+            plan_id=plan_id,
+            delta=delta,
+            written_by=_written(by),
+            request_id=request_id,
+        )
+        answer = await self._call(self._plans.UpdatePlan, request)
+        return plan_from_pb(answer.plan), cursor_from_pb(answer.cursor)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from turnwright.executor.v1 import explain_pb2, query_pb2, tools_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, tools_pb2
+from turnwright.store.v1 import store_service_pb2_grpc
 
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import Forwarding
+from turnwright_kit.peer import Peer
 
 
 class QueryRpcs(Forwarding):
@@ -30,3 +33,22 @@ class QueryRpcs(Forwarding):
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:
         return await self._status(request)
+
+
+class ReadingServicer(
+    QueryRpcs,
+    executor_service_pb2_grpc.ExecutorServiceServicer,
+):
+    """Answers from the store alone, and from an assembler and a provider where there are."""
+
+    def __init__(
+        self,
+        store: Peer,
+        ledger: Ledger,
+        explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]] | None,
+        status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
+    ) -> None:
+        self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._ledger, self._status = ledger, status
+        if explain:
+            self._explain = explain

@@ -6,12 +6,20 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from turnwright_values.store import ClaimRunResponse, EndTurnResponse, EntryWrite, LoopEnd
+from turnwright_values.store import (
+    AgentLimits,
+    ClaimRunResponse,
+    EndTurnResponse,
+    EntryWrite,
+    LoopEnd,
+    StartAgentRequest,
+)
 from turnwright_values.types import (
+    Agent,
     Assembly,
     CallStyle,
     Cursor,
@@ -50,7 +58,6 @@ from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.tools.tool_search import SEARCH_TOOLS
 from turnwright_executor.turn.accepting import Grants, Proposals
-from turnwright_executor.turn.agents import LoopAgents
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.hook_events import HookEvents
@@ -64,6 +71,54 @@ from turnwright_executor.turn.titles import Titles
 from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import WriteBuffer
+
+
+class _Services(Protocol):
+    @property
+    def settings(self) -> ExecutorSettings: ...
+    @property
+    def wake(self) -> Callable[[RunAddress], None]: ...
+
+
+class LoopAgents:
+    """Implements tools.ports.Agents."""
+
+    def __init__(
+        self,
+        buffer: WriteBuffer,
+        meter: SpendMeter,
+        tools: Sequence[str],
+        services: _Services,
+        unsaved: UnsavedState,
+        note: ModelCallRecord,
+    ) -> None:
+        """`note` is what is known of the model call of the open turn, which the store has not counted yet."""
+        self.tools = tools
+        self._buffer = buffer
+        self._meter = meter
+        self._services = services
+        self._unsaved = unsaved
+        self._note = note
+
+    async def start(self, wanted: StartAgentRequest) -> Agent:
+        buffer, settings = self._buffer, self._services.settings
+        limits = AgentLimits(settings.agents_depth_max, settings.agents_at_once_max, settings.agents_per_loop_max)
+        used = self._meter.used_by(self._note.result)
+        self._unsaved.has_agents = True
+        wanted = replace(wanted, epoch=buffer.epoch or 0, used=used, limits=limits)
+        made = await buffer.ledger.start_agent(buffer.address, wanted)
+        buffer.bypassed(made.cursor)
+        self._meter.known(made.spent, made.loop_spent)
+        if made.agent.run:
+            self._services.wake(RunAddress(buffer.address.project, made.agent.run))
+        return made.agent
+
+    async def wait(self, record: str, names: Sequence[str]) -> Sequence[Agent]:
+        buffer = self._buffer
+        self._unsaved.has_agents = True
+        known = await buffer.ledger.wait_agents(buffer.address, buffer.epoch or 0, record, names)
+        self._meter.known(known.spent, known.loop_spent)
+        return known.agents
 
 
 class Services(Struct, frozen=True):

@@ -5,6 +5,9 @@ It is stored in the attributes of `assistant://N` under `call`.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct, to_builtins
@@ -14,12 +17,31 @@ from turnwright_values.types import Entry, ReplyKind, TurnResult
 from turnwright_core.converters import converter
 from turnwright_core.json_text import JsonObject
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.tally import LostChange
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import ParsedReply
+from turnwright_grammar.reply import Command
+
+FINGERPRINT_CHARS: Final = 32
+
+# What a model says about its work varies from turn to turn even while the work goes in circles.
+_PROSE: Final = frozenset({"think", "update"})
+
+
+def fingerprint(commands: Sequence[Command]) -> str:
+    """Digest of a turn's commands with attributes and bodies, in order; an empty turn has one too.
+
+    The order of attributes is ignored, and so is the text of think and update.
+    """
+    acts = [
+        [command.name, sorted(command.attributes.items()), "" if command.name in _PROSE else command.body]
+        for command in commands
+    ]
+    text = json.dumps(acts, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARS]
+
 
 CALL: Final = "call"
 

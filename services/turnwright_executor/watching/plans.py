@@ -10,24 +10,70 @@ Source: architecture 7; rows AP03, AP07, AP21-AP25, AP29-AP33, AP43.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import PLAN_EVENTS_LEGACY, PlanEvents, WatchRunResponse
 from turnwright.types.v1 import entry_pb2, plan_pb2
 from turnwright.types.v1.cursor_pb2 import EventCursor
-from turnwright_values.types import PlanKind
+from turnwright_values.types import PlanItem, PlanKind, PlanStatus
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.limits import PAGE_BYTES_MAX, PLAN_BODY_BYTES_MAX
-from turnwright_core.plans.legacy import legacy_items
+from turnwright_core.limits import PAGE_BYTES_MAX, PLAN_BODY_BYTES_MAX, PLAN_ITEM_CHARS_MAX
+from turnwright_core.plans.items import readable_items
 from turnwright_core.plans.plan import Plan, part_of, plan_path
 from turnwright_core.wire.events import events_of
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
 from turnwright_executor.watching.events import in_batches
+
+REPLACED_STATUSES: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}
+"""Replacements for statuses that such a list does not have (AP17)."""
+
+_TASK: Final = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[([ xX])\][ \t]+(?=\S)")
+
+
+def legacy_items(plan: Plan, file_text: str = "") -> list[PlanItem]:
+    """The items of one plan, for clients that know one list only; `file_text` is the content of a file plan's file.
+
+    The lists of several plans stand one after the other, as the plans first appeared. Source: rows AP17, AP29-AP33.
+    """
+    if plan.kind is PlanKind.ITEMS:
+        return [
+            replace(item, status=REPLACED_STATUSES.get(item.status, item.status)) for item in readable_items(plan.body)
+        ]
+    text = file_text if plan.kind is PlanKind.FILE else plan.body
+    tasks = list(_tasks(text))
+    places = {task.content: place for place, task in enumerate(tasks)}
+    for task in (task for delta in plan.deltas for task in _tasks(delta.text)):
+        # A delta may repeat a task with its new status.
+        if (place := places.setdefault(task.content, len(tasks))) < len(tasks):
+            tasks[place] = task
+        else:
+            tasks.append(task)
+    if tasks:
+        return tasks
+    line = _first_line(text) or (_first_line(plan.body) if plan.kind is PlanKind.FILE else "")
+    return [PlanItem(line)] if line else []
+
+
+def _tasks(text: str) -> Iterator[PlanItem]:
+    """The lines of a task list: `- [x] done`."""
+    for line in text.split("\n"):
+        if found := _TASK.match(line):
+            status = PlanStatus.PENDING if found[1] == " " else PlanStatus.COMPLETED
+            yield PlanItem(line[found.end() :].strip()[:PLAN_ITEM_CHARS_MAX], status=status)
+
+
+def _first_line(text: str) -> str:
+    """The first non-empty line, without heading marks."""
+    lines = (line.strip().lstrip("#").strip() for line in text.split("\n"))
+    return next((line[:PLAN_ITEM_CHARS_MAX] for line in lines if line), "")
+
 
 LIST_BYTES_MAX: Final = PAGE_BYTES_MAX
 """Maximum size of the single list, in bytes; the rest is left out."""

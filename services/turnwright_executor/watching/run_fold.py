@@ -34,7 +34,7 @@ from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
 from turnwright_core.wire.proposals import is_of_agents, proposal_to_pb
 from turnwright_core.wire.run_view import Partial, RunView, pieces_of
-from turnwright_core.wire.session_queue import queued_command_to_pb
+from turnwright_core.wire.runs import queued_command_to_pb
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
 from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent, StreamGrew
 from turnwright_executor.watching import events

@@ -19,7 +19,7 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1.cursor_pb2 import EventCursor
 from turnwright.types.v1.heartbeat_pb2 import Heartbeat
 
-from turnwright_core.coalesced_timers import heartbeat_due_s
+from turnwright_core.batching import heartbeat_due_s
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_executor.watching.events import as_one, in_batches
 from turnwright_executor.watching.plans import PlanTeller

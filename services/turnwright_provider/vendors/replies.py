@@ -6,17 +6,42 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from enum import Enum
 from typing import Final, TypeVar
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.json_text import parse_json
-from turnwright_provider.domain.body_shape import BodyShape, body_shape
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import EventReader, LineReader, SseEvent, SseReader
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.wire import Framing
 from turnwright_provider.vendors.transport import HttpReply
+
+_FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b"error:", b":")
+_ENOUGH_BYTES: Final = 8
+
+
+class BodyShape(Enum):
+    """Kinds of bodies."""
+
+    EVENTS = "events"
+    JSON = "json"
+    OTHER = "other"
+
+
+def body_shape(start: bytes, content_type: str, *, at_end: bool) -> BodyShape | None:
+    """The kind of a body that begins like this; None if more bytes are needed, which cannot be `at_end`."""
+    start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start.startswith((b"{", b"[")):
+        return BodyShape.JSON
+    if len(start) < _ENOUGH_BYTES and not at_end and not start.startswith(b":"):
+        return None
+    if start.startswith(_FIELDS) or not start:
+        return BodyShape.EVENTS
+    is_events = content_type.partition(";")[0].strip().lower() == "text/event-stream" and not start.startswith(b"<")
+    return BodyShape.EVENTS if is_events else BodyShape.OTHER
+
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from turnwright_values.store import Durability
 
-from turnwright_core.coalesced_timers import next_poll_in_s
+from turnwright_core.batching import next_poll_in_s
 from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
 from turnwright_kit.logs import get_logger
 from turnwright_store.domain.locks import run_lock

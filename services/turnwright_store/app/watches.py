@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from turnwright_core.coalesced_timers import heartbeat_due_s
+from turnwright_core.batching import heartbeat_due_s
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Subscription
 

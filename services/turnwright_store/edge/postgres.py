@@ -8,21 +8,169 @@ other replicas. Source: architecture 3, 12.2, 12.8; docs/adr/0003, docs/adr/0006
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Collection
-from typing import TypeVar
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar, cast
 
+import psycopg
+from sqlalchemy import URL, Connection, event
+from sqlalchemy.exc import DBAPIError
 from turnwright_values.store import Durability
 
-from turnwright_store.edge.notify_listener import Listener
-from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
-from turnwright_store.edge.postgres_readers import PostgresReaders
-from turnwright_store.edge.postgres_writer import PostgresWriter
+from turnwright_core.errors import Reason, fault
+from turnwright_kit.logs import get_logger
+from turnwright_store.edge.postgres_link import ATTEMPTS_MAX, CONNECT_BACKOFF, Links, PostgresLink, Server, hang_up
+from turnwright_store.edge.postgres_writer import CHANNEL, EVERYBODY, PostgresWriter
 from turnwright_store.edge.queues import WriteQueue
+from turnwright_store.edge.readers import Readers
 from turnwright_store.edge.schema import upgrade_to_head
+from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault
 from turnwright_store.edge.thread import ThreadConnection
-from turnwright_store.edge.wakeups import SubscribableDatabase
+from turnwright_store.edge.wakeups import SubscribableDatabase, Wakeups
 from turnwright_store.ports import Query, Work
+
+_log = get_logger("store.listening")
+
+
+class Listener:
+    """The listening connection of one store.
+
+    Notifications may be lost, so all watchers are woken after each reconnect, and every few seconds. Source:
+    architecture 3 (revisions and the change feed).
+    """
+
+    def __init__(
+        self, server: Server, wakeups: Wakeups, own_pid: Callable[[], int], poll_s: float, poll: Callable[[], None]
+    ) -> None:
+        """`own_pid` is the backend of this store's writer, whose commits wake local watchers directly.
+
+        `poll` is called every `poll_s` seconds, as all watchers are woken.
+        """
+        self._server = server
+        self._wakeups = wakeups
+        self._own_pid = own_pid
+        self._poll_s = poll_s
+        self._poll = poll
+        self._tasks: list[asyncio.Task[None]] = []
+        self._first = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start, and wait a while for the first connection; without it, watchers are woken late."""
+        self._tasks = [
+            asyncio.create_task(self._listen(), name="store-listener"),
+            asyncio.create_task(self._wake_again(), name="store-poll"),
+        ]
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._first.wait(), self._server.connect_s)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def _listen(self) -> None:
+        pauses = CONNECT_BACKOFF.pauses()
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._server.conninfo, **self._server.options
+                ) as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    pauses = CONNECT_BACKOFF.pauses()
+                    self._wakeups.wake_all()
+                    self._first.set()
+                    async for notification in connection.notifies():
+                        self._on_notify(notification)
+            except psycopg.Error as error:
+                _log.warning("listening_interrupted", kind=type(error).__name__)
+            await asyncio.sleep(next(pauses))
+
+    def _on_notify(self, notification: psycopg.Notify) -> None:
+        if notification.pid == self._own_pid():
+            return
+        if notification.payload == EVERYBODY:
+            self._wakeups.wake_all()
+            return
+        # Anybody who can connect can notify: ignore invalid payloads.
+        with contextlib.suppress(ValueError):
+            self._wakeups.wake([int(scope) for scope in notification.payload.split(",")])
+
+    async def _wake_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            self._poll()
+            self._wakeups.wake_all()
+
+
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class PostgresReaders:
+    """Reads one server, for which it waits for a while after a loss."""
+
+    def __init__(self, server: Server, *, readers: int, queue_max: int) -> None:
+        """Prepare; the connections are opened when they are needed."""
+        self._server = server
+        self._lost_s: float | None = None
+        url = URL.create("postgresql+psycopg")
+        options = {"async_creator": self._connect, "use_native_hstore": False}
+        self._readers = Readers(url, _SNAPSHOT, readers=readers, queue_max=queue_max, **options)
+        event.listen(self._readers.events, "connect", lambda raw, _record: server.prepare(raw))
+        self.close = self._readers.close
+
+    async def _connect(self, **_options: Any) -> psycopg.AsyncConnection[Any]:
+        """Connect; waits for a server that is away. Raises DATABASE_UNAVAILABLE."""
+        if self._lost_s is None:
+            self._lost_s = time.monotonic()
+        # Later callers do not wait again: the time counts from the loss.
+        end_s, pauses = self._lost_s + self._server.connect_s, CONNECT_BACKOFF.pauses()
+        while True:
+            try:
+                raw = await psycopg.AsyncConnection.connect(self._server.conninfo, **self._server.options)
+            except psycopg.Error:
+                pause_s = next(pauses)
+                if time.monotonic() + pause_s > end_s:
+                    raise fault(Reason.DATABASE_UNAVAILABLE, "The database cannot be reached: retry.") from None
+                await asyncio.sleep(pause_s)
+            else:
+                self._lost_s = None
+                return raw
+
+    async def run(self, query: Query[T]) -> T:
+        """Run a query, again if need be. Raises its errors in the form for its caller."""
+        for number in range(1, ATTEMPTS_MAX + 1):
+            try:
+                return await self._attempt(query)
+            except (psycopg.Error, DBAPIError) as error:
+                action = _recovery_of(error)
+                if action not in (RecoveryAction.AGAIN, RecoveryAction.CONNECT) or number == ATTEMPTS_MAX:
+                    raise to_fault(error, action) from None
+        raise AssertionError("an attempt returns or raises")
+
+    async def _attempt(self, query: Query[T]) -> T:
+        """Run a query, unless the server says nothing for too long."""
+        timers: list[asyncio.TimerHandle] = []
+
+        def run(connection: Connection) -> T:
+            raw = cast("psycopg.AsyncConnection[Any]", connection.connection.driver_connection)
+            timers.append(asyncio.get_running_loop().call_later(self._server.lost_after_s, hang_up, raw))
+            return query(connection)
+
+        try:
+            return await self._readers.run(run)
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+
+def _recovery_of(error: Exception) -> RecoveryAction:
+    found = driver_error(error)
+    # The server's errors have a code; without one, the connection is lost.
+    return recovery_of(error, is_open=not (isinstance(found, psycopg.OperationalError) and found.sqlstate is None))
+
 
 T = TypeVar("T")
 

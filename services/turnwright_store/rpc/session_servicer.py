@@ -12,7 +12,7 @@ from turnwright.types.v1 import session_command_pb2
 from turnwright_core.checks import invalid
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.entries import cursor_to_pb
-from turnwright_core.wire.session_queue import queued_command_to_pb
+from turnwright_core.wire.runs import queued_command_to_pb
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import sessions, waiting_edits
 from turnwright_store.app.message_edits import RewindResult

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from turnwright_values.types import Cursor, DecisionKind, Entry, State, Tier, Visibility
 
 from turnwright_assembler.app.packet import compose
-from turnwright_assembler.app.transcript_rows import TranscriptRows
-from turnwright_assembler.domain.condensed import STUB
+from turnwright_assembler.app.transcript_rows import STUB, TranscriptRows
 from turnwright_assembler.ports import ViewPart
-from turnwright_assembler.sections.project import project_text
+from turnwright_assembler.sections.built_in import project_text
 from turnwright_assembler.sections.system import render_system
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.decisions import Decision

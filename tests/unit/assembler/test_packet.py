@@ -9,7 +9,7 @@ from turnwright_values.types import State, Visibility
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.blocks import make_block
 from turnwright_assembler.sections import SECTIONS, PacketDraft, indexed
-from turnwright_assembler.sections.budget import BudgetSection, budget_table
+from turnwright_assembler.sections.built_in import BudgetSection, budget_table
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens
 from unit.assembler.entries import DIVISOR, blocks, counts_of, entry

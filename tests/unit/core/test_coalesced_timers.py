@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_core.coalesced_timers import MOMENTS, heartbeat_due_s
+from turnwright_core.batching import MOMENTS, heartbeat_due_s
 
 
 @pytest.mark.parametrize("silence_s", [0.02, 15.0, 30.0])

@@ -11,9 +11,9 @@ from turnwright_values.types import PlanDelta, PlanItem, PlanKind, PlanStatus
 
 from cases import Case, expect, load_cases, load_shared, params
 from turnwright_core.plans.items import items_json, readable_items, word
-from turnwright_core.plans.legacy import legacy_items
 from turnwright_core.plans.plan import Plan
 from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_executor.watching.plans import legacy_items
 
 OUR_STATUSES = {"L14": "blocked is one of our statuses, so the item is kept"}
 SAID_AGAIN = {"F10": "a list that did not change is not told again (AP43)"}

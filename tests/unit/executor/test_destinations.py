@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_executor.domain.destinations import destination
+from turnwright_executor.tools.copying import destination
 
 CASES = [
     ("known://plan_*", "known://plan_a", "known://old/", "known://old/plan_a"),

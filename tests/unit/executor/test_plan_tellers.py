@@ -7,10 +7,9 @@ from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResp
 from turnwright.types.v1 import cursor_pb2, entry_pb2
 from turnwright_values.types import PlanDelta, PlanKind
 
-from turnwright_core.plans.legacy import legacy_items
 from turnwright_core.plans.plan import Plan
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
-from turnwright_executor.watching.plans import FedPlan, FedPlans, LegacyTeller, OperationsTeller
+from turnwright_executor.watching.plans import FedPlan, FedPlans, LegacyTeller, OperationsTeller, legacy_items
 
 
 def kept(plan_id, body="x", version=1, deltas=0) -> FedPlan:

@@ -5,8 +5,8 @@ from turnwright_values.types import FileEffect, State, Tier, Visibility
 
 from cases import load_cases
 from turnwright_executor.domain.command_record import Done
-from turnwright_executor.domain.destinations import destination
 from turnwright_executor.tools.contract import Proposed
+from turnwright_executor.tools.copying import destination
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PROPOSING = [case for case in load_cases("rummy/proposals.jsonl") if "tool" in case["input"]]

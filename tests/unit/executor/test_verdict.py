@@ -10,7 +10,6 @@ from turnwright_values.types import State, TurnResult
 
 from cases import load_cases
 from turnwright_core.runs import run_status_after
-from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.verdict import (
     Limits,
     RecordFacts,
@@ -26,6 +25,7 @@ from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.turn import judging
+from turnwright_executor.turn.model_call import fingerprint
 
 from .commands import built
 

@@ -6,9 +6,9 @@ import pytest
 from turnwright_values.types import Capabilities
 
 from cases import shared_file
+from turnwright_provider.app.check_models import published_info
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info
 from turnwright_provider.domain.model_list import COMPARED_MAX, QUESTIONS, ModelList, parse_model_list, question_of
-from turnwright_provider.domain.published import published_info
 
 
 def named(*names: str, owner: str = "") -> ModelList:

@@ -3,7 +3,7 @@
 import pytest
 from turnwright_values.types import PlanItem, PlanPriority, PlanStatus
 
-from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
+from turnwright_cli.plans import count_changed_lines, diff_items
 
 DONE = PlanStatus.COMPLETED
 
