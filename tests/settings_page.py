@@ -14,7 +14,7 @@ from turnwright_provider.domain.presets import PRESETS, Preset
 from turnwright_provider.domain.prices import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
-SERVICES: Final = ("executor", "store", "assembler", "provider", "mcp")
+SERVICES: Final = ("executor", "store", "assembler", "provider", "mcp", "sandbox")
 COMMAND_LINE: Final = "command line"
 HEADINGS: Final = ("All services", *(name.capitalize() for name in (*SERVICES, COMMAND_LINE)))
 """The headings of settings for operators, by the service that reads them."""

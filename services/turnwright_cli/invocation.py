@@ -20,6 +20,7 @@ from turnwright_cli.plain import is_utf8
 from turnwright_core.converters import converter
 from turnwright_core.limits import SPAN_S_MAX
 from turnwright_core.suggestions import did_you_mean
+from turnwright_core.text import host_and_path
 from turnwright_core.wire.times import seconds_to_pb
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, load, setting
 
@@ -49,8 +50,13 @@ class Invocation:
 
     @cached_property
     def root(self) -> str:
-        """The project's absolute path. Raises FailureError if it is not a directory here, unless a server is used."""
+        """The project's absolute path, or its place on a sandbox host.
+
+        Raises FailureError if it is not a directory here, unless a server is used.
+        """
         named = self._project or self.settings.project or "."
+        if host_and_path(named)[0]:
+            return named
         path = Path(named).expanduser().absolute()
         if not self.settings.server and not path.is_dir():
             raise usage(f"{named!r} is not a directory. Name an existing one with --project.")

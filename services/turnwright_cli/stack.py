@@ -196,7 +196,7 @@ def settings_class(name: str) -> type[Settings]:
 
 def setting_fields(*more: type[Settings]) -> dict[str, Setting]:
     """The settings of all services, and of these classes, by variable."""
-    kinds = (*map(settings_class, (*START_ORDER, "mcp")), *more)
+    kinds = (*map(settings_class, (*START_ORDER, "mcp", "sandbox")), *more)
     return {variable: field for kind in kinds for field in kind.fields.values() for variable in field.variables}
 
 

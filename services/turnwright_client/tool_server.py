@@ -53,7 +53,7 @@ class ToolError(Exception):
 class Call:
     """One call: `arguments` match the schema. `request` has everything else that was sent."""
 
-    def __init__(self, request: tool_service_pb2.DispatchRequest, sent: asyncio.Queue[str]) -> None:
+    def __init__(self, request: tool_service_pb2.DispatchRequest, sent: asyncio.Queue[result_pb2.ToolProgress]) -> None:
         self.request = request
         self.arguments: dict[str, Any] = json.loads(request.arguments or "{}")
         self._sent = sent
@@ -63,9 +63,9 @@ class Call:
         """What the tool has returned with its proposal, which was accepted; None: it has made none."""
         return self.request.proposal_state if self.request.HasField("proposal_state") else None
 
-    async def progress(self, text: str) -> None:
-        """Show a piece of output while the call goes on."""
-        await self._sent.put(text)
+    async def progress(self, text: str, channel: int = 0) -> None:
+        """Show a piece of output while the call goes on. `channel`: as in ToolProgress."""
+        await self._sent.put(result_pb2.ToolProgress(text=text, channel=channel))
 
 
 class _Offered(Struct, frozen=True):
@@ -157,7 +157,7 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
         offered = self._offered.get(request.tool)
         if offered is None:
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"There is no tool {request.tool} here any more.")
-        sent: asyncio.Queue[str] = asyncio.Queue(PROGRESS_MAX)
+        sent: asyncio.Queue[result_pb2.ToolProgress] = asyncio.Queue(PROGRESS_MAX)
         task, is_own = self._task(offered, Call(request, sent))
         key = request.project, request.run, request.call_id
         self._running[key] = task
@@ -166,8 +166,7 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
                 getting = asyncio.ensure_future(sent.get())
                 await asyncio.wait((task, getting), return_when=asyncio.FIRST_COMPLETED)
                 if getting.done():
-                    progress = result_pb2.ToolProgress(text=getting.result())
-                    yield tool_service_pb2.DispatchResponse(progress=progress)
+                    yield tool_service_pb2.DispatchResponse(progress=getting.result())
                 else:
                     getting.cancel()
             yield await _answered(task, context)

@@ -63,6 +63,11 @@ class Constraints:
         return hash(self._rules)
 
     @property
+    def rules(self) -> tuple[tuple[str, int], ...]:
+        """Pattern and kind of each."""
+        return tuple(sorted((pattern, int(kind)) for pattern, kind in self._rules))
+
+    @property
     def paths_taken_in(self) -> list[str]:
         """Exact paths of files that are always included."""
         return sorted(

@@ -96,3 +96,12 @@ def slice_lines(body: str, line: int | None = None, limit: int | None = None) ->
     first = min(first, total + 1)
     last = min(total, first + count - 1)
     return LineSlice("\n".join(lines[first - 1 : last]), first, last, total)
+
+
+_HOSTED = re.compile(r"([a-z][a-z0-9_]{0,23}):(/.*)", re.DOTALL)
+
+
+def host_and_path(root: str) -> tuple[str, str]:
+    """The sandbox host of a project's root, and the path there; no host: it is a path of the executor's own host."""
+    found = _HOSTED.fullmatch(root)
+    return (found[1], found[2]) if found else ("", root)

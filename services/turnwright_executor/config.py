@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from turnwright_core.limits import TEMPERATURE_DEFAULT
@@ -15,6 +15,22 @@ from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, sett
 from turnwright_ui import files as files_of_the_page
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
+
+# What holds wherever the files and commands of projects are: on an executor's host, or on a sandbox host.
+
+FILE_BYTES_MAX: Final[Any] = setting("Largest project file that is read, in bytes.", 256 * 1024, ge=1024)
+FILES_MAX: Final[Any] = setting("Maximum number of project files that are read.", 20_000, ge=1)
+# At most: bytes that are not text become three each (U+FFFD), and must still fit into an entry.
+SH_OUTPUT_BYTES_MAX: Final[Any] = setting(
+    "How much output of a shell command is kept per channel, in bytes: its start and its end.",
+    1024 * 1024,
+    ge=4096,
+    le=5 * 1024 * 1024,
+)
+SH_PROCESSES_MAX: Final[Any] = setting("Maximum number of processes of the user while a command runs.", 512, ge=8)
+SH_MEMORY_MB_MAX: Final[Any] = setting(
+    "Maximum memory that all processes of a command hold together, in MiB. 0: no limit.", 4096, ge=0
+)
 
 
 def check_networks(text: str) -> str:
@@ -184,17 +200,11 @@ class ExecutorSettings(PeerSettings):
         "A watcher gets a heartbeat after at most this many seconds of silence.", 15.0, gt=0
     )
 
-    file_bytes_max: int = setting("Largest project file that is read, in bytes.", 256 * 1024, ge=1024)
-    files_max: int = setting("Maximum number of project files that are read.", 20_000, ge=1)
+    file_bytes_max: int = FILE_BYTES_MAX
+    files_max: int = FILES_MAX
     sh_timeout_s: float = setting("Time limit for a shell command, in seconds.", 300.0, gt=0)
-    # The maximum: bytes that are not text become three each (U+FFFD), and must still fit into an entry.
-    sh_output_bytes_max: int = setting(
-        "How much output of a shell command is kept per channel, in bytes: its start and its end.",
-        1024 * 1024,
-        ge=4096,
-        le=5 * 1024 * 1024,
-    )
-    sh_processes_max: int = setting("Maximum number of processes of the user while a command runs.", 512, ge=8)
+    sh_output_bytes_max: int = SH_OUTPUT_BYTES_MAX
+    sh_processes_max: int = SH_PROCESSES_MAX
     sh_sandbox: SandboxChoice = SH_SANDBOX
     sh_writable: str = SH_WRITABLE
     sh_readable: str = SH_READABLE
@@ -219,9 +229,7 @@ class ExecutorSettings(PeerSettings):
         "Time limit for one page including redirects, and for one search, in seconds.", 30.0, gt=0, le=600
     )
     web_prefetch_max: int = setting("How many search results are opened right away. 0: none.", 3, ge=0, le=20)
-    sh_memory_mb_max: int = setting(
-        "Maximum memory that all processes of a command hold together, in MiB. 0: no limit.", 4096, ge=0
-    )
+    sh_memory_mb_max: int = SH_MEMORY_MB_MAX
 
     reply_bytes_max: int = 4 * 1024 * 1024
     """Longest reply of a model, in bytes. A longer one ends the loop."""
@@ -260,6 +268,8 @@ class ExecutorSettings(PeerSettings):
     """Bytes of a skill, unpacked."""
     matches_max: int = 1000
     """Entries that one pattern acts upon. More are refused."""
+    sandbox_away_s: float = 8.0
+    """Seconds that a loop which begins, or a turn, waits for a sandbox host that is away."""
     sh_grace_s: float = 2.0
     """Seconds that a command may take to exit after it was told to. Then it is killed."""
     sh_beat_s: float = 5.0

@@ -22,7 +22,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.tool_servers import allowed_hosts
 from turnwright_executor.files.client_roots import ClientRoots, unfit
-from turnwright_executor.files.projects import Projects
+from turnwright_executor.files.projects import Projects, locate
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
@@ -36,6 +36,7 @@ from turnwright_executor.peers.policy import follow_policy, renew_policy
 from turnwright_executor.peers.provider import ProviderModels
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
+from turnwright_executor.peers.sandboxes import GrpcSandboxHosts
 from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
@@ -54,7 +55,7 @@ from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
-from turnwright_executor.shell.placement import Placements, locate
+from turnwright_executor.shell.placement import Placements
 from turnwright_executor.shell.run_places import SWEEP_S
 from turnwright_executor.tools.catalogue import ToolCatalogue
 from turnwright_executor.tools.contract import Tool
@@ -179,7 +180,7 @@ class _Wired:
         plugins.opened(lambda at: WriteBuffer(self._ledger, RunAddress(at.project, at.run), None, at.turn, at.loop))
         self._hubs = Hubs(self._owner, self._ledger, settings)
         leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
-        self._places = places = Placements(self._ledger, settings, sandbox, leases.ends_s)
+        self._places = places = Placements(self._ledger, settings, sandbox, leases.ends_s, self._sandboxes)
         if settings.places:
             await self._claim_places()
         self._deliveries = Deliveries(self._store, self._ledger.deliveries_due, web.post)
@@ -231,7 +232,11 @@ class _Wired:
         bridge = McpBridge(
             BridgePlace(settings.mcp, settings.home, settings.store, self._secret, settings.peer_token("mcp"))
         )
-        return GrpcToolServers(registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge)
+        servers = GrpcToolServers(
+            registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge
+        )
+        self._sandboxes = GrpcSandboxHosts(servers, lambda: registered.file.servers, _boot_s, settings.sandbox_away_s)
+        return servers
 
     def _services(self, tools: Mapping[str, Tool]) -> Services:
         """What every loop works with."""
@@ -259,7 +264,7 @@ class _Wired:
     def _serve(self, services: Services, places: Placements, status: Status) -> None:
         """Make what clients call."""
         settings, store, ledger = self._settings, self._store, self._ledger
-        projects = Projects(store)
+        projects = Projects(store, self._sandboxes)
         explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
         roots = ClientRoots(settings.client_roots, settings.home)
         self._watches = OpenWatches(settings.event_heartbeat_s)
@@ -301,7 +306,7 @@ class _Wired:
         )
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor, partial(check_seen, store))
-        calls = ProjectCalls(store, self._policy, projects.at, roots.admits, locate, unfit)
+        calls = ProjectCalls(store, self._policy, projects.at, roots.admits, projects.locate, unfit)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
         models, grants = around_models(check_vendor), around_grants(self._policy)

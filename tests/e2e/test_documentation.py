@@ -52,6 +52,7 @@ ELSEWHERE = {
     ("docs/clients/typescript.md", "tsx"): "tests/ui/test_client.py",
     ("docs/tools.md", "go"): "tests/polyglot/test_tools.py",
     ("docs/tools.md", "js"): "tests/polyglot/test_tools.py",
+    ("docs/sandboxes.md", "toml"): "tests/contract/executor/test_sandboxes.py",
     ("docs/webhooks.md", "python"): "tests/contract/test_webhooks.py",
     ("docs/clients.md", "json"): "tests/unit/cli/test_prompt_edits.py",
 } | {

@@ -30,7 +30,9 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]{1,253}
 _HEADER: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KEPT_HEADERS: Final = ("grpc-", "host", "te", "content-", "connection", "turnwright-")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_KNOWN: Final = frozenset({"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s", "mcp"})
+_KNOWN: Final = frozenset(
+    {"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s", "mcp", "workspaces"}
+)
 
 MCP: Final = "mcp"
 """The address of a server that speaks MCP, and the header with its registration."""
@@ -57,6 +59,8 @@ class RegisteredServer(Struct, frozen=True):
     """Time limit of a call."""
     project: str = ""
     """Whose it is; empty: the deployment's."""
+    workspaces: bool = False
+    """Whether it is a sandbox host: projects are on it, and it has no tools for models."""
 
     @property
     def is_mcp(self) -> bool:
@@ -106,6 +110,8 @@ def check_server(server: RegisteredServer) -> RegisteredServer:
         raise ValueError(f"tls is one of {', '.join(TLS_WORDS)}, not {server.tls!r}")
     if not 0 < server.timeout_s <= TIMEOUT_S_MAX:
         raise ValueError(f"a call takes more than 0 and at most {TIMEOUT_S_MAX:g} seconds")
+    if server.workspaces and server.is_mcp:
+        raise ValueError("a server that speaks MCP cannot be a sandbox host: leave out workspaces")
     _check_headers(server)
     return server
 
@@ -161,6 +167,7 @@ def _server_in(table: dict[str, Any]) -> RegisteredServer:
                 tuple((str(name).lower(), str(value)) for name, value in table.get("secret_headers", {}).items()),
                 tuple(map(str, table.get("tools", ()))),
                 float(table.get("timeout_s", TIMEOUT_S)),
+                workspaces=table.get("workspaces", False) is True,
             )
         )
     except (AttributeError, TypeError) as error:

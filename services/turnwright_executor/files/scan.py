@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from msgspec.structs import replace
 
@@ -115,8 +115,14 @@ class DiskScanner:
     def files(self) -> Mapping[str, SeenFile]:
         return self._seen
 
+    def copied(self) -> Self:
+        """A scanner of its own that has seen what this one has. Not while this one scans."""
+        made = copy.copy(self)
+        made.detach()
+        return made
+
     def detach(self) -> None:
-        """Stop sharing state with the scanner that this one is a copy of. Not while that one scans."""
+        """Stop sharing state with the scanner that this one is a copy of."""
         self._listing = copy.copy(self._listing)
         self._listing.detach()
         self._seen = dict(self._seen)

@@ -135,16 +135,21 @@ class GrpcToolServers:
 
     async def specs(self, project: str) -> Sequence[ServedTool]:
         """See SpecSource."""
-        return [spec for state in await self.states(project) for spec in state.listing.specs]
+        return [spec for state in await self.states(project, hosts=False) for spec in state.listing.specs]
 
-    async def states(self, project: str, *, check: bool = False, only: str = "") -> list[ServerState]:
-        """The servers for a project, the deployment's first, with what each brings. `check` asks them all now."""
+    async def states(
+        self, project: str, *, check: bool = False, only: str = "", hosts: bool = True
+    ) -> list[ServerState]:
+        """The servers for a project, the deployment's first, with what each brings. `check` asks them all now.
+
+        Without `hosts` those are left out that are sandbox hosts.
+        """
         try:
             servers = await self._registered(project)
         except TurnwrightError as error:
             _log.warning("tool_servers_unlisted", project=project, reason=error.reason.name)
             return []
-        wanted = [one for one in servers if only in ("", one.name)]
+        wanted = [one for one in servers if only in ("", one.name) and (hosts or not one.workspaces)]
         listings = await asyncio.gather(*(self._listing(one, project, check=check) for one in wanted))
         taken: set[str] = set()
         states = []
@@ -199,6 +204,8 @@ class GrpcToolServers:
         if raw == before.raw:
             return Listing(before.specs, before.version, "", now_s, raw)
         described = [described_from_pb(one) for one in answer.tools]
+        # What a sandbox host has is for executors.
+        described = [] if server.workspaces else described
         specs = await asyncio.to_thread(specs_of, server.name, described, server.tools)
         specs = [replace(one, registration=server.registration) for one in specs]
         return Listing(tuple(specs), answer.version, "", now_s, raw)
@@ -222,7 +229,8 @@ class GrpcToolServers:
             raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
         stub = tool_service_pb2_grpc.ToolServiceStub(channel)
         with self._calling_back(found, call) as callback:
-            stream = stub.Dispatch(self._request(found, call, callback), timeout=found.timeout_s, metadata=metadata)
+            request = self._request(found, call, callback)
+            stream = stub.Dispatch(request, timeout=call.timeout_s or found.timeout_s, metadata=metadata)
             is_over = False
             try:
                 async for message in stream:
@@ -237,7 +245,7 @@ class GrpcToolServers:
                 raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
             except grpc.aio.AioRpcError as error:
                 is_over = True
-                raise self._failed(found, error) from None
+                raise self._failed(found, call.timeout_s or found.timeout_s, error) from None
             finally:
                 stream.cancel()
                 if not is_over:
@@ -270,14 +278,14 @@ class GrpcToolServers:
             principal=call.principal,
             callback=callback,
         )
-        request.deadline.FromMilliseconds(round((time.time() + server.timeout_s) * 1000))
+        request.deadline.FromMilliseconds(round((time.time() + (call.timeout_s or server.timeout_s)) * 1000))
         return request
 
-    def _failed(self, server: RegisteredServer, error: grpc.aio.AioRpcError) -> CallFailedError:
+    def _failed(self, server: RegisteredServer, timeout_s: float, error: grpc.aio.AioRpcError) -> CallFailedError:
         outcome = _HTTP.get(error.code(), "tool:500")
         text = f"{server.name}: {_words(error)}"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            text = f"{server.name} gave no result within {server.timeout_s:g} s."
+            text = f"{server.name} gave no result within {timeout_s:g} s."
         return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in _LOST)
 
     def _cancel(self, stub: tool_service_pb2_grpc.ToolServiceAsyncStub, call: RemoteCall, metadata: object) -> None:
@@ -351,7 +359,7 @@ class GrpcToolServers:
 def _event_of(message: pb.DispatchResponse) -> CallEvent | None:
     match message.WhichOneof("event"):
         case "progress":
-            return CallProgress(message.progress.text)
+            return CallProgress(message.progress.text, message.progress.channel)
         case "proposal":
             return CallProposal(message.proposal.body, message.proposal.state)
         case "result":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
 
-from turnwright_executor.tools.ports import ScannedFile
+from turnwright_core.constraints import Constraints
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.tools.ports import ScannedFile, Shell, Workspace
 
 
 class FoundWorkspace(Struct, frozen=True):
@@ -54,8 +56,35 @@ class FileScanner(Protocol):
     @property
     def files(self) -> Mapping[str, SeenFile]: ...
 
+    def copied(self) -> Self:
+        """A scanner of its own that has seen what this one has. Not while this one scans."""
+
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """Scan again. Raises OSError if the root cannot be read.
 
         The state of `doubtful` paths is reported whether it changed or not: of existing files and of missing ones.
+        """
+
+
+class HostedPlace(Struct, frozen=True):
+    """A project on a sandbox host: its files and a shell in it."""
+
+    workspace: Workspace
+    shell: Shell
+    scanner: Callable[[], FileScanner]
+    """Makes one that has seen nothing yet."""
+
+
+class SandboxHosts(Protocol):
+    """The hosts other than this one that projects are on, by roots such as `box:/shop`."""
+
+    async def locate(self, root: str, *, make: bool = True) -> FoundWorkspace | None:
+        """As Locate; without `make` nothing is written. Raises WORKSPACE_UNAVAILABLE for a host that is away."""
+
+    async def place(
+        self, address: RunAddress, epoch: int, root: str, constraints: Constraints, ends_s: Callable[[], float]
+    ) -> HostedPlace:
+        """A project, for a run under a lease. Raises WORKSPACE_UNAVAILABLE.
+
+        `epoch` 0: for a client's commands. `ends_s` says until when commands may run, in seconds of CLOCK_BOOTTIME.
         """

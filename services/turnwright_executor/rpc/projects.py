@@ -16,6 +16,7 @@ from turnwright.types.v1 import project_pb2
 from turnwright_values.types import Right
 
 from turnwright_core.errors import DeniedError, Reason, TurnwrightError, fault
+from turnwright_core.text import host_and_path
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy, bit_of
@@ -74,7 +75,7 @@ class ProjectCalls(ProjectReads):
         """
         root, caller = request.root, current_caller()
         is_trusted = bool(self._policy.rights_in_deployment(caller) & bit_of(Right.ADMIN))
-        if not is_trusted and PurePath(root).is_absolute():
+        if not is_trusted and (PurePath(root).is_absolute() or host_and_path(root)[0]):
             await self._check_root(caller, root)
         if PurePath(root).is_absolute() and not request.force:
             await self._check_fit(root)

@@ -100,7 +100,8 @@ class Stop(Enum):
     MEMORY = "memory"
 
 
-def _never() -> float:
+def never() -> float:
+    """When commands end that no lease ends."""
     return inf
 
 
@@ -113,7 +114,7 @@ class LocalShell(Struct):
     clock: Callable[[], float] = time.monotonic
     """A clock in seconds, for the reported duration."""
     sandbox: Sandbox = field(default_factory=Sandbox)
-    ends_s: Callable[[], float] = _never
+    ends_s: Callable[[], float] = never
     """Until when commands may run, according to the lease: seconds of CLOCK_BOOTTIME, infinite without one."""
     caches: str = ""
     """Folder with the directories that commands of others than the home's owner write in the place of shared ones, such

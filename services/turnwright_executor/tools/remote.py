@@ -65,12 +65,16 @@ class RemoteCall(Struct, frozen=True):
     """Of the server that the call is for; another one with its name does not get it."""
     calls_back: bool = False
     """Whether its server may call the runtime while it lasts."""
+    timeout_s: float = 0.0
+    """Time limit; 0: that of its server."""
 
 
 class CallProgress(Struct, frozen=True):
     """Text that a running call appends to its output."""
 
     text: str
+    channel: int = 0
+    """As in ToolProgress."""
 
 
 class CallProposal(Struct, frozen=True):

@@ -17,6 +17,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import is_active, session_state
+from turnwright_core.text import host_and_path
 from turnwright_core.titles import beginning_of
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.grants import add_owner
@@ -60,8 +61,8 @@ def init_project(
     project; None: of all. Raises RIGHT_MISSING for a directory that shares files with a project where it may not.
     """
     check_words("root", root, ROOT_CHARS_MAX)
-    if not PurePath(root).is_absolute():
-        raise invalid("root", f"root must be an absolute path; it is {root!r}.")
+    if not (PurePath(root).is_absolute() or host_and_path(root)[0]):
+        raise invalid("root", f"root must be an absolute path, or HOST:/path; it is {root!r}.")
     check_words("workspace_id", workspace_id, NAME_CHARS_MAX)
     if not workspace_id:
         raise invalid("workspace_id", "workspace_id is required.")

@@ -27,9 +27,10 @@ type InitProjectRequest struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Fails
-	// with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist, or is no project yet but a folder of the
-	// system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
+	// Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Or
+	// `NAME:/path`, a directory of the sandbox host NAME, which takes ADMIN, and in which no part is a link. Fails
+	// with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist or its host is away, or is no project yet but a
+	// folder of the system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
 	// and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment.
 	Root string `protobuf:"bytes,3,opt,name=root,proto3" json:"root,omitempty"`
 	// Identity of the workspace, at most 128 characters. The store requires it. Clients leave it empty: an executor fills
@@ -256,7 +257,7 @@ type GetProjectRequest_Project struct {
 }
 
 type GetProjectRequest_Root struct {
-	// Absolute path of its directory on the executor's host. Only an executor finds it: the store has no directories, and
+	// Absolute path of its directory on the executor's host, or `NAME:/path` on the sandbox host NAME. Only an executor finds it: the store has no directories, and
 	// fails with INVALID_ARGUMENT, reason INVALID_FIELD.
 	Root string `protobuf:"bytes,3,opt,name=root,proto3,oneof"`
 }

@@ -86,7 +86,8 @@ type Project struct {
 
 	// Unique name, `[A-Za-z0-9._-]{1,128}`. Identifies the project in every rpc.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Absolute path of the root directory on the executor's host.
+	// Absolute path of the root directory on the executor's host; or `NAME:/path`, its path below what the sandbox host NAME
+	// serves (docs/sandboxes.md).
 	Root string `protobuf:"bytes,2,opt,name=root,proto3" json:"root,omitempty"`
 	// Identity of the workspace, kept in a marker file below the root. It survives a move of the directory; a copy of the
 	// directory gets an identity of its own.

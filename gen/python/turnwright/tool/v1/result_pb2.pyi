@@ -25,16 +25,20 @@ class ToolProgress(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Text that is appended. At most 1048576 bytes in one message; of all of a call the first 16 MiB are kept."""
+    channel: _builtins.int
+    """1: standard output; 2: standard error, which only the sandbox of a project keeps apart (docs/sandboxes.md). 0: 1."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
+        channel: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

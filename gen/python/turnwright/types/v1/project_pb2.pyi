@@ -63,7 +63,9 @@ class Project(_message.Message):
     name: _builtins.str
     """Unique name, `[A-Za-z0-9._-]{1,128}`. Identifies the project in every rpc."""
     root: _builtins.str
-    """Absolute path of the root directory on the executor's host."""
+    """Absolute path of the root directory on the executor's host; or `NAME:/path`, its path below what the sandbox host NAME
+    serves (docs/sandboxes.md).
+    """
     workspace_id: _builtins.str
     """Identity of the workspace, kept in a marker file below the root. It survives a move of the directory; a copy of the
     directory gets an identity of its own.

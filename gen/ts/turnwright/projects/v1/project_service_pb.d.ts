@@ -19,9 +19,10 @@ export declare const file_turnwright_projects_v1_project_service: GenFile;
  */
 export declare type InitProjectRequest = Message<"turnwright.projects.v1.InitProjectRequest"> & {
   /**
-   * Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Fails
-   * with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist, or is no project yet but a folder of the
-   * system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
+   * Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Or
+   * `NAME:/path`, a directory of the sandbox host NAME, which takes ADMIN, and in which no part is a link. Fails
+   * with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist or its host is away, or is no project yet but a
+   * folder of the system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
    * and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment.
    *
    * @generated from field: string root = 3;
@@ -114,7 +115,7 @@ export declare type GetProjectRequest = Message<"turnwright.projects.v1.GetProje
     case: "project";
   } | {
     /**
-     * Absolute path of its directory on the executor's host. Only an executor finds it: the store has no directories, and
+     * Absolute path of its directory on the executor's host, or `NAME:/path` on the sandbox host NAME. Only an executor finds it: the store has no directories, and
      * fails with INVALID_ARGUMENT, reason INVALID_FIELD.
      *
      * @generated from field: string root = 3;

@@ -22,6 +22,13 @@ export declare type ToolProgress = Message<"turnwright.tool.v1.ToolProgress"> & 
    * @generated from field: string text = 1;
    */
   text: string;
+
+  /**
+   * 1: standard output; 2: standard error, which only the sandbox of a project keeps apart (docs/sandboxes.md). 0: 1.
+   *
+   * @generated from field: uint32 channel = 2;
+   */
+  channel: number;
 };
 
 /**

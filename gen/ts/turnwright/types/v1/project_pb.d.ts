@@ -26,7 +26,8 @@ export declare type Project = Message<"turnwright.types.v1.Project"> & {
   name: string;
 
   /**
-   * Absolute path of the root directory on the executor's host.
+   * Absolute path of the root directory on the executor's host; or `NAME:/path`, its path below what the sandbox host NAME
+   * serves (docs/sandboxes.md).
    *
    * @generated from field: string root = 2;
    */

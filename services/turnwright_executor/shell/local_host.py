@@ -1,0 +1,80 @@
+"""The projects on this host: their files, and shells in them, as far as the settings let commands go."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from turnwright_core.constraints import Constraints
+from turnwright_executor.files.folder_watch import FolderWatch
+from turnwright_executor.files.scan import DiskScanner
+from turnwright_executor.files.workspace import DiskWorkspace
+from turnwright_executor.shell.shell import LocalShell, ShellLimits, never
+from turnwright_kit.sandbox.environment import allowed_environment
+from turnwright_kit.sandbox.sandbox import Sandbox
+
+CACHES_FOLDER: Final = "caches"
+"""In the home: what commands of others than its owner keep, for each directory of a project."""
+
+
+class PlaceSettings(Protocol):
+    """The settings of whatever has projects on its host."""
+
+    home: Path
+    file_bytes_max: int
+    files_max: int
+    sh_output_bytes_max: int
+    sh_processes_max: int
+    sh_memory_mb_max: int
+    sh_grace_s: float
+
+
+class LocalHost:
+    """Makes the adapters for one directory each. A root is a real path."""
+
+    def __init__(self, settings: PlaceSettings, sandbox: Sandbox) -> None:
+        self.home = os.path.realpath(settings.home)
+        self.environment = allowed_environment(os.environ)
+        self.sandbox = sandbox
+        self._settings = settings
+
+    def workspace(self, root: str, constraints: Constraints) -> DiskWorkspace:
+        return DiskWorkspace(root, self._settings.file_bytes_max, constraints, self.home)
+
+    def scanner(self, root: str, constraints: Constraints, *, watched: bool = False) -> DiskScanner:
+        """`watched`: the kernel tells it in which folders something happened."""
+        return DiskScanner(
+            root,
+            file_bytes_max=self._settings.file_bytes_max,
+            files_max=self._settings.files_max,
+            constraints=constraints,
+            home=self.home,
+            watch=FolderWatch(root) if watched else None,
+        )
+
+    def shell(
+        self,
+        root: str,
+        constraints: Constraints,
+        caches: str = "",
+        readable: Sequence[str] = (),
+        ends_s: Callable[[], float] = never,
+    ) -> LocalShell:
+        """`caches`: as LocalShell has them; empty: those of this directory. Commands read `readable`, too."""
+        settings, sandbox = self._settings, self.sandbox
+        limits = ShellLimits(
+            output_bytes=settings.sh_output_bytes_max,
+            processes=settings.sh_processes_max,
+            memory_mb=settings.sh_memory_mb_max,
+            term_grace_s=settings.sh_grace_s,
+        )
+        caches = caches or f"{self.home}/{CACHES_FOLDER}/{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}"
+        if readable:
+            sandbox = replace(sandbox, inside=(*sandbox.inside, *readable))
+        files = self.scanner(root, constraints)
+        return LocalShell(root, limits, self.environment, sandbox=sandbox, ends_s=ends_s, caches=caches, files=files)
