@@ -77,6 +77,7 @@ class Reason(IntEnum):
     RIGHT_MISSING = 48
     QUOTA_EXCEEDED = 49
     RULE_DENIED = 50
+    TOOLS_UNKNOWN = 51
 
     def __str__(self) -> str:
         """Its name: what people read, and what programs branch on."""
@@ -198,6 +199,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.RIGHT_MISSING: DeniedError,
     Reason.QUOTA_EXCEEDED: ExhaustedError,
     Reason.RULE_DENIED: DeniedError,
+    Reason.TOOLS_UNKNOWN: PreconditionError,
 }
 """The class, and thereby the canonical code, of every reason."""
 

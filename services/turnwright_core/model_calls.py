@@ -6,9 +6,11 @@ meanings and limits are (turnwright_core.wire.model_calls).
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Final
 
-from turnwright_values.provider import Finish, Retry
+from turnwright_values.provider import Finish, Retry, Tool
 
 from turnwright_core.chat.deltas import Delta
 
@@ -21,3 +23,14 @@ REFUSABLE: Final = frozenset({REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE})
 
 GeneratePart = Delta | Retry | Finish
 """GenerateResponse."""
+
+
+def tools_digest(tools: Iterable[Tool]) -> str:
+    """GenerateRequest.tools_digest of a list of tools."""
+    digest = hashlib.sha256()
+    for tool in tools:
+        for text in (tool.name, tool.description, tool.parameters):
+            data = text.encode(errors="replace")
+            digest.update(b"%d:%b" % (len(data), data))
+        digest.update(b"%d%d" % (tool.strict, tool.cache))
+    return digest.hexdigest()

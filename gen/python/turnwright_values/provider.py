@@ -71,7 +71,7 @@ class GenerateRequest(Struct, frozen=True):
     call_index: int = 0
     """0-based index of this call in the caller's conversation, used by the vendor `scripted` to select the reply."""
     tools: tuple[Tool, ...] = ()
-    """Tools that the model may call; at most 128."""
+    """Tools that the model may call; at most 128. Empty with a `tools_digest`: those that it names."""
     tool_choice: ToolChoice | None = None
     """Whether the model must call a tool, and which. Absent: the model decides."""
     stop: tuple[str, ...] = ()
@@ -95,6 +95,14 @@ class GenerateRequest(Struct, frozen=True):
     """What the vendor has refused in this conversation, so that it is not sent again: names of Finish.dropped that
     begin with `refused_`; others are ignored. Default: none. Whatever is refused with this call is found out by
     asking again without it."""
+    tools_digest: str = ""
+    """Names a list of tools by its content, so that it need not be sent with every call: with `tools` the provider
+    keeps them, without it uses those that it has kept. If it has none, which its restart or another replica can be
+    the reason for, it fails with TOOLS_UNKNOWN before anything else, and the same call with `tools` does not. At most
+    64 lists are kept, those used last. Empty: `tools` are all, and are not kept. SHA-256 in lower-case hexadecimal
+    over the tools in order, of each: name, description and parameters, each in UTF-8 behind its length in bytes in
+    decimal and a colon, then `1` or `0` for `strict` and the same for `cache`. One that is not that of `tools` fails
+    with INVALID_FIELD, so nobody can have a name stand for other tools."""
 
 
 class Retry(Struct, frozen=True):

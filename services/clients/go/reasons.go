@@ -52,4 +52,5 @@ const (
 	RightMissing         Reason = "RIGHT_MISSING"
 	QuotaExceeded        Reason = "QUOTA_EXCEEDED"
 	RuleDenied           Reason = "RULE_DENIED"
+	ToolsUnknown         Reason = "TOOLS_UNKNOWN"
 )

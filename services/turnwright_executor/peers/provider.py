@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
@@ -17,9 +18,9 @@ from turnwright_values.types import Model, RequestKind, TokenSource, TurnRequest
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.chat.transcript import merge_user_messages
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TITLE_TOKENS_MAX
-from turnwright_core.model_calls import GeneratePart
+from turnwright_core.model_calls import GeneratePart, tools_digest
 from turnwright_core.models import ToolChoice
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.model_calls import generate_to_pb
@@ -113,14 +114,23 @@ class ProviderModels:
     async def count_tokens(
         self, model: Model, messages: Sequence[AssembledMessage], images: Sequence[Image], near: int
     ) -> tuple[int, TokenSource] | None:
-        call = GenerateRequest(model, _sent(messages, images), tools=_tools(messages))
-        wanted = pb.CountTokensRequest(call=generate_to_pb(call), near=near)
+        tools, digest = _tools(messages)
+        call = GenerateRequest(model, _sent(messages, images), tools_digest=digest)
         try:
-            answer = await self._peer.call(self._stub.CountTokens, wanted, COUNT_TIMEOUT_S)
+            try:
+                answer = await self._count(call, near)
+            except TurnwrightError as error:
+                if error.reason is not Reason.TOOLS_UNKNOWN:
+                    raise
+                answer = await self._count(replace(call, tools=tools), near)
         except TurnwrightError:
             # If something is wrong, the model call will report it; an older provider does not count.
             return None
         return answer.tokens, known(TokenSource, answer.source, "source")
+
+    async def _count(self, call: GenerateRequest, near: int) -> pb.CountTokensResponse:
+        wanted = pb.CountTokensRequest(call=generate_to_pb(call), near=near)
+        return await self._peer.call(self._stub.CountTokens, wanted, COUNT_TIMEOUT_S)
 
     def generate(
         self,
@@ -133,7 +143,7 @@ class ProviderModels:
         refused: tuple[str, ...] = (),
         limits_cost: bool,
     ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
-        tools = _tools(messages)
+        tools, digest = _tools(messages)
         sent = _sent(messages, images)
         wanted = GenerateRequest(
             model,
@@ -141,7 +151,7 @@ class ProviderModels:
             request.temperature,
             output_tokens_max(model, request),
             call_index,
-            tools=tools,
+            tools_digest=digest,
             # They are offered all the same: what was called before is in the conversation, and in the vendor's cache.
             tool_choice=_NO_TOOL if tools and request.kind is RequestKind.COMPACTION else None,
             reasoning=request.reasoning,
@@ -152,7 +162,21 @@ class ProviderModels:
                 *(["cost"] if limits_cost else ()),
             ),
         )
-        return self._peer.stream(self._by_value.Generate, wanted, self._deadline_s)
+        return aclosing(self._parts(wanted, tools))
+
+    async def _parts(self, wanted: GenerateRequest, tools: tuple[Tool, ...]) -> AsyncGenerator[GeneratePart]:
+        """The parts of a reply. The tools are sent where the provider does not know them by their digest."""
+        try:
+            async with self._peer.stream(self._by_value.Generate, wanted, self._deadline_s) as parts:
+                async for part in parts:
+                    yield part
+            return
+        except TurnwrightError as error:
+            if error.reason is not Reason.TOOLS_UNKNOWN:
+                raise
+        async with self._peer.stream(self._by_value.Generate, replace(wanted, tools=tools), self._deadline_s) as parts:
+            async for part in parts:
+                yield part
 
 
 def output_tokens_max(model: Model, request: TurnRequest) -> int | None:
@@ -214,12 +238,15 @@ class _PacketTool(Struct):
 _PACKET_TOOLS: Final = Decoder(list[_PacketTool])
 
 
-def _tools(messages: Sequence[AssembledMessage]) -> tuple[Tool, ...]:
-    """The tools in the `tools` messages, with a cache mark at their end."""
-    tools = [
-        Tool(one.name, one.description, bytes(one.parameters).decode())
-        for message in messages
-        if message.role == "tools"
-        for one in _PACKET_TOOLS.decode(message.text)
-    ]
-    return (*tools[:-1], replace(tools[-1], cache=True)) if tools else ()
+def _tools(messages: Sequence[AssembledMessage]) -> tuple[tuple[Tool, ...], str]:
+    """The tools in the `tools` message, with a cache mark at their end, and their digest; empty without one."""
+    return next((_read_tools(message.pieces) for message in messages if message.role == "tools"), ((), ""))
+
+
+# A run's packets have the same pieces in each turn.
+@lru_cache(maxsize=32)
+def _read_tools(pieces: tuple[str, ...]) -> tuple[tuple[Tool, ...], str]:
+    read = _PACKET_TOOLS.decode("".join(pieces))
+    tools = [Tool(one.name, one.description, bytes(one.parameters).decode()) for one in read]
+    tools[-1:] = [replace(last, cache=True) for last in tools[-1:]]
+    return tuple(tools), tools_digest(tools) if tools else ""

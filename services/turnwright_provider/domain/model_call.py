@@ -5,8 +5,8 @@ Source: architecture 8; rows RD01, RD02, RD05.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 from turnwright_values.provider import Finish, Retry
@@ -17,6 +17,8 @@ from turnwright_core.json_text import JsonMapping
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
+V = TypeVar("V")
+
 
 class ToolSpec(Struct, frozen=True):
     """A Tool of the request whose `parameters`, a JSON Schema, are parsed and checked."""
@@ -26,6 +28,14 @@ class ToolSpec(Struct, frozen=True):
     parameters: JsonMapping
     strict: bool = False
     cache: bool = False
+
+
+class ToolList(Struct, frozen=True):
+    """A list of tools, and what was made of it, so that calls that name the same list need not make it again."""
+
+    tools: tuple[ToolSpec, ...] = ()
+    made: dict[Hashable, Any] = field(default_factory=dict)
+    """Few: the encodings of a wire, and counts of tokens."""
 
 
 class ResponseFormat(Struct, frozen=True):
@@ -61,6 +71,15 @@ class ModelCall(Struct, frozen=True):
     """Under which the model is configured; empty, or `vendor/model`, if only its caller knows it."""
     info: ModelInfo = UNKNOWN
     refused: frozenset[str] = frozenset()
+    of_tools: dict[Hashable, Any] = field(default_factory=dict)
+    """`ToolList.made` of its tools."""
+
+    def from_tools(self, key: Hashable, make: Callable[[], V]) -> V:
+        """What `make` makes of the tools alone, once for all calls with this list."""
+        if key not in self.of_tools:
+            self.of_tools[key] = make()
+        made: V = self.of_tools[key]
+        return made
 
     @property
     def unsupported_fields(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import ceil
 from typing import Final
@@ -119,28 +119,31 @@ def _non_ascii_tokens(text: str) -> float:
 
 
 def call_texts(call: ModelCall) -> Iterator[str]:
-    """The texts of a call that vendors count: its messages, and the descriptions of its tools."""
+    """The texts of the messages of a call that vendors count."""
     for message in call.messages:
         yield message.text
         yield from (f"{one.name} {one.arguments}" for one in message.calls)
         # Signatures and sealed reasoning are for the vendor: what counts is the text.
         yield from [block.text for block in message.thinking if block.text] or filter(None, [message.reasoning])
-    yield from (tool.description for tool in call.tools)
 
 
-def schema_texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
-    """The rest of the tool definitions, as JSON."""
-    for tool in tools:
-        yield json.dumps({"name": tool.name, "parameters": tool.parameters}, ensure_ascii=False, separators=(",", ":"))
+def tool_texts(tools: Sequence[ToolSpec]) -> tuple[list[str], list[str]]:
+    """The texts of tool definitions: the descriptions, and the rest as JSON."""
+    schemas = ({"name": tool.name, "parameters": tool.parameters} for tool in tools)
+    return (
+        [tool.description for tool in tools],
+        [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in schemas],
+    )
 
 
 def count_call_tokens(call: ModelCall, count: Callable[[str], float]) -> int:
     """Input tokens of a call, with `count` as the o200k count of a text."""
     family = family_of(call.model)
     tokens = sum(map(count, call_texts(call))) * family.scale + family.base + sum(map(_message_overhead, call.messages))
-    if call.tools:
-        schemas = sum(map(count, schema_texts(call.tools))) * family.scale * family.schema_scale
-        tokens += schemas + family.tools_base + family.each_tool * len(call.tools)
+    if tools := call.tools:
+        described, schemas = call.from_tools(count, lambda: [sum(map(count, texts)) for texts in tool_texts(tools)])
+        tokens += (described + schemas * family.schema_scale) * family.scale
+        tokens += family.tools_base + family.each_tool * len(tools)
     return ceil(tokens)
 
 

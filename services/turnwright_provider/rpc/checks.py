@@ -14,19 +14,17 @@ from turnwright_values import types as values
 from turnwright_values.provider import GenerateRequest
 
 from turnwright_core.chat.message import Image, Message, Role, Text
-from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
-from turnwright_core.json_text import JsonObject, parse_json
+from turnwright_core.checks import check_chars, check_count, invalid, over_limit
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX
 from turnwright_core.model_calls import REFUSABLE
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
+from turnwright_provider.rpc.known_tools import KnownTools, check_name, object_in, schema_in
 
 MESSAGES_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum size of the text in a conversation, in bytes of UTF-8."""
 
 IMAGE_BYTES_MAX: Final = 20 * 1024 * 1024
-SCHEMA_BYTES_MAX: Final = 64 * 1024
-TOOLS_MAX: Final = 128
 CALLS_MAX: Final = 1000
 STOPS_MAX: Final = 4
 STOP_CHARS_MAX: Final = 256
@@ -50,14 +48,18 @@ ROLES: Final = (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL)
 
 MIMES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_URL: Final = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
-def checked_call(request: GenerateRequest, model: str) -> ModelCall:
-    """The call; `model` is the vendor's own name. Raises InvalidError: no message, a bad part, or over a limit."""
+def checked_call(request: GenerateRequest, model: str, lists: KnownTools) -> ModelCall:
+    """The call; `model` is the vendor's own name.
+
+    Raises TOOLS_UNKNOWN, and InvalidError: no message, a bad part, or over a limit.
+    """
+    listed = lists.of(request)
+    tools = listed.tools
     _check_messages(request.messages)
-    tools = _tools(request)
+    _check_choice(request, tools)
     temperature, output_tokens_max = request.temperature, request.output_tokens_max
     if temperature is not None and (math.isnan(temperature) or not 0 <= temperature <= TEMPERATURE_MAX):
         raise invalid(
@@ -80,10 +82,11 @@ def checked_call(request: GenerateRequest, model: str) -> ModelCall:
         reasoning=request.reasoning,
         metadata=request.metadata,
         required=frozenset(request.required),
-        extra=_object("extra", request.extra) if request.extra else {},
+        extra=object_in("extra", request.extra) if request.extra else {},
         vendor_model=known.vendor_model,
         refused=REFUSABLE.intersection(request.refused),
         alias=known.alias,
+        of_tools=listed.made,
         info=ModelInfo(known.context_length, known.output_tokens_max, known.capabilities),
     )
 
@@ -177,59 +180,21 @@ def _check_answers(messages: Sequence[Message]) -> None:
             )
 
 
-def _tools(request: GenerateRequest) -> tuple[ToolSpec, ...]:
-    check_count("tools", len(request.tools), TOOLS_MAX)
-    tools: dict[str, ToolSpec] = {}
-    for index, tool in enumerate(request.tools):
-        field = f"tools[{index}]"
-        _check_name(f"{field}.name", tool.name)
-        if tool.name in tools:
-            raise invalid(f"{field}.name", f"Two tools have the name {tool.name}.")
-        schema: JsonObject = {"type": "object", "properties": {}}
-        if tool.parameters:
-            schema = _schema(f"{field}.parameters", tool.parameters)
-            if schema.get("type", "object") != "object":
-                raise invalid(f"{field}.parameters", "The schema of a tool's arguments must have the type `object`.")
-        tools[tool.name] = ToolSpec(tool.name, tool.description, schema, tool.strict, tool.cache)
+def _check_choice(request: GenerateRequest, tools: Sequence[ToolSpec]) -> None:
     choice = request.tool_choice
-    if choice and choice.tool and choice.tool not in tools:
+    if choice and choice.tool and all(tool.name != choice.tool for tool in tools):
         raise invalid("tool_choice.tool", f"There is no tool {choice.tool} in this request.")
-    marks = sum(tool.cache for tool in request.tools)
+    marks = sum(tool.cache for tool in tools)
     marks += sum(part.cache for message in request.messages for part in message.parts)
     if marks > CACHE_MARKS_MAX:
         raise over_limit("cache", CACHE_MARKS_MAX, marks, "marks")
-    return tuple(tools.values())
 
 
 def _format(form: values.ResponseFormat) -> ResponseFormat:
-    schema = _schema("response_format.schema", form.schema) if form.schema else None
+    schema = schema_in("response_format.schema", form.schema) if form.schema else None
     if form.name:
-        _check_name("response_format.name", form.name)
+        check_name("response_format.name", form.name)
     return ResponseFormat(schema, form.name or "answer", form.strict)
-
-
-def _check_name(field: str, name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise invalid(field, f"{name[:100]!r} is not a valid name: use 1 to 64 of A-Z a-z 0-9 _ and -.")
-
-
-def _schema(field: str, text: str) -> JsonObject:
-    schema = _object(field, text)
-    kind = schema.get("type", "object")
-    if not isinstance(kind, str | list) or not isinstance(schema.get("properties", {}), dict):
-        raise invalid(field, "It is not a JSON Schema: `type` is a word and `properties` an object.")
-    return schema
-
-
-def _object(field: str, text: str) -> JsonObject:
-    check_bytes(field, text, SCHEMA_BYTES_MAX)
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise invalid(field, f"It is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise invalid(field, "It must be a JSON object.")
-    return value
 
 
 def _texts(message: Message) -> Iterator[str]:

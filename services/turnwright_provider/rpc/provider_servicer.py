@@ -23,6 +23,7 @@ from turnwright_provider.app.pricing import cost_of_call, priced, unpriced
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_models_request, checked_call
+from turnwright_provider.rpc.known_tools import KnownTools
 
 RpcContext = grpc.aio.ServicerContext[object, object]
 
@@ -42,10 +43,11 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._begin = begin
         self._prices = prices
         self._checks = checks
+        self._lists = KnownTools()
 
     async def Generate(self, request: GenerateRequest, context: RpcContext) -> AsyncGenerator[GeneratePart, None]:  # type: ignore[override]
         name, model = split_vendor_model(request.model.vendor_model)
-        call = checked_call(request, model)
+        call = checked_call(request, model, self._lists)
         vendor, state = find_vendor(self._vendors, name)
         known = request.model
         cost = await cost_of_call(self._prices, known.alias, name, model, state.endpoint, known.price)
@@ -60,7 +62,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
     async def CountTokens(self, request: pb.CountTokensRequest, context: RpcContext) -> pb.CountTokensResponse:
         del context
         name, model = split_vendor_model(request.call.model.vendor_model)
-        call = checked_call(generate_from_pb(request.call), model)
+        call = checked_call(generate_from_pb(request.call), model, self._lists)
         vendor, _ = find_vendor(self._vendors, name)
         tokens, source = await count_tokens(call, vendor, request.near)
         return pb.CountTokensResponse(tokens=tokens, source=int(source))  # type: ignore[arg-type]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
+import grpc
 import pytest
 from turnwright.executor.v1 import session_event_pb2
+from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import rule_pb2, settings_pb2
 
 from services import Services, running
@@ -73,6 +75,47 @@ async def test_a_model_is_offered_tools_and_reads_nothing_of_tags(tmp_path, over
     system = first["messages"][0]["content"]
     told = [system, *(tool["description"] for tool in offered.values())]
     assert [name for name in offered for text in told if f"<{name}>" in text or f"<{name} " in text] == []
+
+
+class Offered(grpc.aio.ServerInterceptor):
+    """Notes with how many tools each call of a provider for a reply or a count comes."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    async def intercept_service(self, continuation, handler_call_details):
+        handler, method = await continuation(handler_call_details), handler_call_details.method
+        if not method.endswith(("/Generate", "/CountTokens")):
+            return handler
+
+        def noted(data: bytes):
+            is_reply = method.endswith("Generate")
+            call = pb.GenerateRequest.FromString(data) if is_reply else pb.CountTokensRequest.FromString(data).call
+            self.counts.append(len(call.tools))
+            return handler.request_deserializer(data)
+
+        return handler._replace(request_deserializer=noted)
+
+
+async def test_tools_are_sent_once_to_each_provider(tmp_path, over_http) -> None:
+    seen = Offered()
+    get, done = calling(("get", {"path": "a.txt"})), calling(DONE)
+    async with over_http(get, done, done, done) as server, running(tmp_path, [seen]) as services:
+        await services.until(await native(services))
+        await services.stop("provider")
+        before, seen.counts = seen.counts, []
+        await services.start("provider", [seen])
+        await services.until(await native(services))
+        await services.until(await native(services, "other"))
+        offered = [request.json["tools"] for request in server.requests]
+    # The first call of a provider names a list that it does not know.
+    many = len(offered[0])
+    for counts in (before, seen.counts):
+        assert counts[:2] == [0, many]
+        assert len(counts) > 2
+        assert not any(counts[2:])
+    assert len(offered) == 4
+    assert all(tools == offered[0] for tools in offered)
 
 
 async def test_our_ids_are_unique_and_the_vendors_stands_beside(tmp_path, over_http) -> None:

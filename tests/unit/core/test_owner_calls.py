@@ -130,7 +130,7 @@ USAGE = Usage(1, 2, 3, 4, 5, cost_usd=0.5)
 GENERATE_CALL = GenerateRequest(
     Model("fast", "v/m", 100, 9, Capabilities(tools=False), ReportedWindow(5, 6, "r", 7)), (REPLY,), 0.5, 8, 3,
     (Tool("get", "d", "{}", strict=True, cache=True),), ToolChoice(tool="get", single=True), ("end",),
-    ResponseFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}", refused=("reasoning",),
+    ResponseFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}", ("reasoning",), "digest",
 )  # fmt: skip
 REPLY_PARTS = [
     AppendContent("a é"), AppendReasoning("b"), SetToolCalls((CALL,)), SetThinkingBlocks((THOUGHT,)), AddCitation("{}"),

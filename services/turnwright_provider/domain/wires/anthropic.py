@@ -18,6 +18,7 @@ import re
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -230,7 +231,7 @@ class AnthropicWire(Wire):
             "stream": True,
             **({"system": system} if system else {}),
             **({"stop_sequences": stops} if (stops := _stops(call, dropped)) else {}),
-            **_tools(call, without),
+            **self._offered(call, without),
             **_temperature(call, thinking, without, dropped),
             **_metadata(call, dropped),
         }
@@ -247,6 +248,15 @@ class AnthropicWire(Wire):
             "response_format": call.response_format is not None,
         }
         return {name for name, is_sent in sent.items() if is_sent}
+
+    def _offered(self, call: ModelCall, without: AbstractSet[str]) -> JsonObject:
+        takes_strict = "strict" not in without
+        encoded = partial(_tool, takes_strict=takes_strict)
+        tools = {"tools": self._tools(call, takes_strict, encoded)} if call.tools else {}
+        is_open_to_choice = bool(tools) or "tools" in call.extra
+        if call.tool_choice is None or not is_open_to_choice:
+            return tools
+        return {**tools, "tool_choice": _choice(call.tool_choice)}
 
     def _thinking(
         self, call: ModelCall, turns: list[Wired], without: AbstractSet[str], dropped: dict[str, str]
@@ -325,20 +335,12 @@ def _stops(call: ModelCall, dropped: dict[str, str]) -> list[str]:
     return stops
 
 
-def _tools(call: ModelCall, without: AbstractSet[str]) -> JsonObject:
-    tools = {"tools": [_tool(tool, without) for tool in call.tools]} if call.tools else {}
-    is_open_to_choice = bool(tools) or "tools" in call.extra
-    if call.tool_choice is None or not is_open_to_choice:
-        return tools
-    return {**tools, "tool_choice": _choice(call.tool_choice)}
-
-
-def _tool(tool: ToolSpec, without: AbstractSet[str]) -> Wired:
+def _tool(tool: ToolSpec, *, takes_strict: bool) -> Wired:
     return {
         "name": tool.name,
         **({"description": tool.description} if tool.description else {}),
         "input_schema": {"type": "object", **tool.parameters},
-        **({"strict": True} if tool.strict and "strict" not in without else {}),
+        **({"strict": True} if tool.strict and takes_strict else {}),
         **(CACHE_MARK if tool.cache else {}),
     }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import chain, groupby
 from typing import Any, ClassVar, Final
 
@@ -204,7 +205,7 @@ class ChatWire(Wire):
             sent = [{SILENT: " ", **one} if one["role"] == "assistant" else one for one in sent]
         body: JsonObject = {"model": call.model, "messages": sent, "stream": True}
         if call.tools:
-            body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
+            body["tools"] = self._tools(call, marks, partial(_tool, marks=marks))
         if call.output_tokens_max is not None:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
         return body | self._sent(call, without)

@@ -12,12 +12,16 @@ from turnwright_core.json_text import JsonMapping, JsonObject
 
 def encode_body(body: JsonMapping, extra: JsonMapping) -> bytes:
     """The request body as bytes, with the extra fields."""
-    merged = with_extra(body, extra)
+    return encode(with_extra(body, extra))
+
+
+def encode(value: object) -> bytes:
+    """JSON; a `msgspec.Raw` in it stands for what it encodes."""
     try:
-        return msgspec.json.encode(merged)
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
         # msgspec refuses an unpaired surrogate; a question mark replaces it.
-        return json.dumps(merged, ensure_ascii=False).encode("utf-8", "replace")
+        return json.dumps(value, ensure_ascii=False, default=msgspec.json.decode).encode("utf-8", "replace")
 
 
 def with_extra(body: JsonMapping, extra: JsonMapping) -> JsonObject:
@@ -26,6 +30,8 @@ def with_extra(body: JsonMapping, extra: JsonMapping) -> JsonObject:
 
 
 def _merged(ours: object, theirs: object) -> object:
+    if isinstance(ours, msgspec.Raw):
+        ours = msgspec.json.decode(ours)
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         return with_extra(ours, theirs)
     if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):

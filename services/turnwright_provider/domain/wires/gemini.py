@@ -178,7 +178,7 @@ class GeminiWire(Wire):
         elif system:
             body["contents"] = [{"role": "user", "parts": system}, *contents]
         if call.tools:
-            body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in call.tools]}]
+            body["tools"] = [{"functionDeclarations": self._tools(call, "", _tool)}]
             body |= _choice(call)
         if config := self._config(call, without):
             body["generationConfig"] = config

@@ -104,7 +104,7 @@ class OllamaWire(Wire):
             "options": _options(call),
         }
         if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
-            body["tools"] = [_tool(tool) for tool in call.tools]
+            body["tools"] = self._tools(call, "", _tool)
         return body | self._sent(call, without)
 
     def _takes(self, block: ThinkingBlock) -> bool:

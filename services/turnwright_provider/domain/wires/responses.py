@@ -144,7 +144,7 @@ class ResponsesWire(Wire):
         if instructions:
             body["instructions"] = instructions
         if call.tools:
-            body["tools"] = [_tool(tool) for tool in call.tools]
+            body["tools"] = self._tools(call, "", _tool)
         if call.output_tokens_max is not None:
             body["max_output_tokens"] = call.output_tokens_max
         body |= self._sent(call, without)

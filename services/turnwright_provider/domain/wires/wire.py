@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from importlib import import_module
 from typing import ClassVar, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from turnwright_values.provider import Dropped
 from turnwright_values.replies import ThinkingBlock
 
@@ -17,9 +17,9 @@ from turnwright_core.chat.message import Message
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
-from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.extra import encode_body, with_extra
+from turnwright_provider.domain.wires.extra import encode, encode_body, with_extra
 from turnwright_provider.domain.wires.images import images_of
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, prepare_messages
@@ -143,6 +143,10 @@ class Wire(ABC):
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
     ) -> JsonObject:
         """The body for prepared messages. What else cannot be sent is added to `dropped`."""
+
+    def _tools(self, call: ModelCall, form: Hashable, encoded: Callable[[ToolSpec], JsonObject]) -> Raw:
+        """The tools as a part of the body: encoded once for each list, wire and `form`, whatever follows from that."""
+        return call.from_tools((self.name, form), lambda: Raw(encode([encoded(tool) for tool in call.tools])))
 
     def _path(self, call: ModelCall) -> str:
         del call

@@ -32,7 +32,7 @@ from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usa
 from turnwright.types.v1 import vendor_pb2 as turnwright_dot_types_dot_v1_dot_vendor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-turnwright/provider/v1/provider_service.proto\x12\x16turnwright.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/delta.proto\x1a!turnwright/types/v1/message.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1fturnwright/types/v1/usage.proto\x1a turnwright/types/v1/vendor.proto\"\xb2\x05\n\x0fGenerateRequest\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\x12.\n\x08messages\x18\x02 \x03(\x0b\x32\x1c.turnwright.types.v1.Message\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11output_tokens_max\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x12\n\ncall_index\x18\x05 \x01(\r\x12+\n\x05tools\x18\x06 \x03(\x0b\x32\x1c.turnwright.provider.v1.Tool\x12<\n\x0btool_choice\x18\x07 \x01(\x0b\x32\".turnwright.provider.v1.ToolChoiceH\x02\x88\x01\x01\x12\x0c\n\x04stop\x18\x08 \x03(\t\x12\x41\n\x0fresponse_format\x18\t \x01(\x0b\x32#.turnwright.types.v1.ResponseFormatH\x03\x88\x01\x01\x12\x36\n\treasoning\x18\n \x01(\x0b\x32\x1e.turnwright.types.v1.ReasoningH\x04\x88\x01\x01\x12G\n\x08metadata\x18\x0b \x03(\x0b\x32\x35.turnwright.provider.v1.GenerateRequest.MetadataEntry\x12\x10\n\x08required\x18\x0c \x03(\t\x12\r\n\x05\x65xtra\x18\r \x01(\t\x12\x0f\n\x07refused\x18\x0e \x03(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x14\n\x12_output_tokens_maxB\x0e\n\x0c_tool_choiceB\x12\n\x10_response_formatB\x0c\n\n_reasoning\"\\\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\x12\r\n\x05\x63\x61\x63he\x18\x05 \x01(\x08\"n\n\nToolChoice\x12\x36\n\x04mode\x18\x01 \x01(\x0e\x32&.turnwright.provider.v1.ToolChoiceModeH\x00\x12\x0e\n\x04tool\x18\x02 \x01(\tH\x00\x12\x0e\n\x06single\x18\x03 \x01(\x08\x42\x08\n\x06\x63hoice\"\xa9\x01\n\x10GenerateResponse\x12+\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.DeltaH\x00\x12.\n\x05retry\x18\x02 \x01(\x0b\x32\x1d.turnwright.provider.v1.RetryH\x00\x12\x30\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x1e.turnwright.provider.v1.FinishH\x00\x42\x06\n\x04part\"\xd1\x01\n\x05Retry\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x06reason\x18\x03 \x01(\x0e\x32#.turnwright.provider.v1.RetryReason\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12.\n\x05usage\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x0f\n\x07refused\x18\x06 \x03(\tB\x08\n\x06_usage\"\xa7\x01\n\x06\x46inish\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12.\n\x05usage\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x14\n\x0cvendor_model\x18\x03 \x01(\t\x12\x0b\n\x03\x63ut\x18\x04 \x01(\x08\x12\x30\n\x07\x64ropped\x18\x05 \x03(\x0b\x32\x1f.turnwright.provider.v1.DroppedB\x08\n\x06_usage\"(\n\x07\x44ropped\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"Y\n\x12\x43ountTokensRequest\x12\x35\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\'.turnwright.provider.v1.GenerateRequest\x12\x0c\n\x04near\x18\x02 \x01(\r\"W\n\x13\x43ountTokensResponse\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\x30\n\x06source\x18\x02 \x01(\x0e\x32 .turnwright.types.v1.TokenSource\"\x14\n\x12ListVendorsRequest\"C\n\x13ListVendorsResponse\x12,\n\x07vendors\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Vendor\"P\n\x12\x43heckModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x0e\n\x06\x63\x61\x63hed\x18\x02 \x01(\x08\"F\n\x13\x43heckModelsResponse\x12/\n\x06\x63hecks\x18\x01 \x03(\x0b\x32\x1f.turnwright.types.v1.ModelCheck*\x87\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03*\xae\x01\n\x0bRetryReason\x12\x1c\n\x18RETRY_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17RETRY_REASON_RATE_LIMIT\x10\x01\x12\x17\n\x13RETRY_REASON_WARMUP\x10\x02\x12\x18\n\x14RETRY_REASON_GATEWAY\x10\x03\x12\x17\n\x13RETRY_REASON_SERVER\x10\x04\x12\x18\n\x14RETRY_REASON_REFUSED\x10\x05\x32\xd3\x03\n\x0fProviderService\x12g\n\x08Generate\x12\'.turnwright.provider.v1.GenerateRequest\x1a(.turnwright.provider.v1.GenerateResponse\"\x06\xf2\xe2\x18\x02\x08\n0\x01\x12q\n\x0b\x43ountTokens\x12*.turnwright.provider.v1.CountTokensRequest\x1a+.turnwright.provider.v1.CountTokensResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12q\n\x0bListVendors\x12*.turnwright.provider.v1.ListVendorsRequest\x1a+.turnwright.provider.v1.ListVendorsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12q\n\x0b\x43heckModels\x12*.turnwright.provider.v1.CheckModelsRequest\x1a+.turnwright.provider.v1.CheckModelsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\nB\xb6\x01\n\x1a\x63om.turnwright.provider.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/provider/v1;providerv1\xaa\x02\x16Turnwright.Provider.V1\xca\x02\x16Turnwright\\Provider\\V1\xea\x02\x18Turnwright::Provider::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-turnwright/provider/v1/provider_service.proto\x12\x16turnwright.provider.v1\x1a\x1egoogle/protobuf/duration.proto\x1a turnwright/types/v1/access.proto\x1a\x1fturnwright/types/v1/delta.proto\x1a!turnwright/types/v1/message.proto\x1a\x1fturnwright/types/v1/model.proto\x1a\"turnwright/types/v1/settings.proto\x1a\x1fturnwright/types/v1/usage.proto\x1a turnwright/types/v1/vendor.proto\"\xc8\x05\n\x0fGenerateRequest\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\x12.\n\x08messages\x18\x02 \x03(\x0b\x32\x1c.turnwright.types.v1.Message\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11output_tokens_max\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x12\n\ncall_index\x18\x05 \x01(\r\x12+\n\x05tools\x18\x06 \x03(\x0b\x32\x1c.turnwright.provider.v1.Tool\x12<\n\x0btool_choice\x18\x07 \x01(\x0b\x32\".turnwright.provider.v1.ToolChoiceH\x02\x88\x01\x01\x12\x0c\n\x04stop\x18\x08 \x03(\t\x12\x41\n\x0fresponse_format\x18\t \x01(\x0b\x32#.turnwright.types.v1.ResponseFormatH\x03\x88\x01\x01\x12\x36\n\treasoning\x18\n \x01(\x0b\x32\x1e.turnwright.types.v1.ReasoningH\x04\x88\x01\x01\x12G\n\x08metadata\x18\x0b \x03(\x0b\x32\x35.turnwright.provider.v1.GenerateRequest.MetadataEntry\x12\x10\n\x08required\x18\x0c \x03(\t\x12\r\n\x05\x65xtra\x18\r \x01(\t\x12\x0f\n\x07refused\x18\x0e \x03(\t\x12\x14\n\x0ctools_digest\x18\x0f \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x14\n\x12_output_tokens_maxB\x0e\n\x0c_tool_choiceB\x12\n\x10_response_formatB\x0c\n\n_reasoning\"\\\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\x12\r\n\x05\x63\x61\x63he\x18\x05 \x01(\x08\"n\n\nToolChoice\x12\x36\n\x04mode\x18\x01 \x01(\x0e\x32&.turnwright.provider.v1.ToolChoiceModeH\x00\x12\x0e\n\x04tool\x18\x02 \x01(\tH\x00\x12\x0e\n\x06single\x18\x03 \x01(\x08\x42\x08\n\x06\x63hoice\"\xa9\x01\n\x10GenerateResponse\x12+\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.DeltaH\x00\x12.\n\x05retry\x18\x02 \x01(\x0b\x32\x1d.turnwright.provider.v1.RetryH\x00\x12\x30\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x1e.turnwright.provider.v1.FinishH\x00\x42\x06\n\x04part\"\xd1\x01\n\x05Retry\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x06reason\x18\x03 \x01(\x0e\x32#.turnwright.provider.v1.RetryReason\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12.\n\x05usage\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x0f\n\x07refused\x18\x06 \x03(\tB\x08\n\x06_usage\"\xa7\x01\n\x06\x46inish\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12.\n\x05usage\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x88\x01\x01\x12\x14\n\x0cvendor_model\x18\x03 \x01(\t\x12\x0b\n\x03\x63ut\x18\x04 \x01(\x08\x12\x30\n\x07\x64ropped\x18\x05 \x03(\x0b\x32\x1f.turnwright.provider.v1.DroppedB\x08\n\x06_usage\"(\n\x07\x44ropped\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"Y\n\x12\x43ountTokensRequest\x12\x35\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\'.turnwright.provider.v1.GenerateRequest\x12\x0c\n\x04near\x18\x02 \x01(\r\"W\n\x13\x43ountTokensResponse\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\x30\n\x06source\x18\x02 \x01(\x0e\x32 .turnwright.types.v1.TokenSource\"\x14\n\x12ListVendorsRequest\"C\n\x13ListVendorsResponse\x12,\n\x07vendors\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Vendor\"P\n\x12\x43heckModelsRequest\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Model\x12\x0e\n\x06\x63\x61\x63hed\x18\x02 \x01(\x08\"F\n\x13\x43heckModelsResponse\x12/\n\x06\x63hecks\x18\x01 \x03(\x0b\x32\x1f.turnwright.types.v1.ModelCheck*\x87\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03*\xae\x01\n\x0bRetryReason\x12\x1c\n\x18RETRY_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17RETRY_REASON_RATE_LIMIT\x10\x01\x12\x17\n\x13RETRY_REASON_WARMUP\x10\x02\x12\x18\n\x14RETRY_REASON_GATEWAY\x10\x03\x12\x17\n\x13RETRY_REASON_SERVER\x10\x04\x12\x18\n\x14RETRY_REASON_REFUSED\x10\x05\x32\xd3\x03\n\x0fProviderService\x12g\n\x08Generate\x12\'.turnwright.provider.v1.GenerateRequest\x1a(.turnwright.provider.v1.GenerateResponse\"\x06\xf2\xe2\x18\x02\x08\n0\x01\x12q\n\x0b\x43ountTokens\x12*.turnwright.provider.v1.CountTokensRequest\x1a+.turnwright.provider.v1.CountTokensResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12q\n\x0bListVendors\x12*.turnwright.provider.v1.ListVendorsRequest\x1a+.turnwright.provider.v1.ListVendorsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12q\n\x0b\x43heckModels\x12*.turnwright.provider.v1.CheckModelsRequest\x1a+.turnwright.provider.v1.CheckModelsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\nB\xb6\x01\n\x1a\x63om.turnwright.provider.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/provider/v1;providerv1\xaa\x02\x16Turnwright.Provider.V1\xca\x02\x16Turnwright\\Provider\\V1\xea\x02\x18Turnwright::Provider::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,38 +50,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROVIDERSERVICE'].methods_by_name['ListVendors']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
   _globals['_PROVIDERSERVICE'].methods_by_name['CheckModels']._loaded_options = None
   _globals['_PROVIDERSERVICE'].methods_by_name['CheckModels']._serialized_options = b'\220\002\001\362\342\030\002\010\n'
-  _globals['_TOOLCHOICEMODE']._serialized_start=2264
-  _globals['_TOOLCHOICEMODE']._serialized_end=2399
-  _globals['_RETRYREASON']._serialized_start=2402
-  _globals['_RETRYREASON']._serialized_end=2576
+  _globals['_TOOLCHOICEMODE']._serialized_start=2286
+  _globals['_TOOLCHOICEMODE']._serialized_end=2421
+  _globals['_RETRYREASON']._serialized_start=2424
+  _globals['_RETRYREASON']._serialized_end=2598
   _globals['_GENERATEREQUEST']._serialized_start=344
-  _globals['_GENERATEREQUEST']._serialized_end=1034
-  _globals['_GENERATEREQUEST_METADATAENTRY']._serialized_start=899
-  _globals['_GENERATEREQUEST_METADATAENTRY']._serialized_end=946
-  _globals['_TOOL']._serialized_start=1036
-  _globals['_TOOL']._serialized_end=1128
-  _globals['_TOOLCHOICE']._serialized_start=1130
-  _globals['_TOOLCHOICE']._serialized_end=1240
-  _globals['_GENERATERESPONSE']._serialized_start=1243
-  _globals['_GENERATERESPONSE']._serialized_end=1412
-  _globals['_RETRY']._serialized_start=1415
-  _globals['_RETRY']._serialized_end=1624
-  _globals['_FINISH']._serialized_start=1627
-  _globals['_FINISH']._serialized_end=1794
-  _globals['_DROPPED']._serialized_start=1796
-  _globals['_DROPPED']._serialized_end=1836
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=1838
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=1927
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1929
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=2016
-  _globals['_LISTVENDORSREQUEST']._serialized_start=2018
-  _globals['_LISTVENDORSREQUEST']._serialized_end=2038
-  _globals['_LISTVENDORSRESPONSE']._serialized_start=2040
-  _globals['_LISTVENDORSRESPONSE']._serialized_end=2107
-  _globals['_CHECKMODELSREQUEST']._serialized_start=2109
-  _globals['_CHECKMODELSREQUEST']._serialized_end=2189
-  _globals['_CHECKMODELSRESPONSE']._serialized_start=2191
-  _globals['_CHECKMODELSRESPONSE']._serialized_end=2261
-  _globals['_PROVIDERSERVICE']._serialized_start=2579
-  _globals['_PROVIDERSERVICE']._serialized_end=3046
+  _globals['_GENERATEREQUEST']._serialized_end=1056
+  _globals['_GENERATEREQUEST_METADATAENTRY']._serialized_start=921
+  _globals['_GENERATEREQUEST_METADATAENTRY']._serialized_end=968
+  _globals['_TOOL']._serialized_start=1058
+  _globals['_TOOL']._serialized_end=1150
+  _globals['_TOOLCHOICE']._serialized_start=1152
+  _globals['_TOOLCHOICE']._serialized_end=1262
+  _globals['_GENERATERESPONSE']._serialized_start=1265
+  _globals['_GENERATERESPONSE']._serialized_end=1434
+  _globals['_RETRY']._serialized_start=1437
+  _globals['_RETRY']._serialized_end=1646
+  _globals['_FINISH']._serialized_start=1649
+  _globals['_FINISH']._serialized_end=1816
+  _globals['_DROPPED']._serialized_start=1818
+  _globals['_DROPPED']._serialized_end=1858
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=1860
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=1949
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1951
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=2038
+  _globals['_LISTVENDORSREQUEST']._serialized_start=2040
+  _globals['_LISTVENDORSREQUEST']._serialized_end=2060
+  _globals['_LISTVENDORSRESPONSE']._serialized_start=2062
+  _globals['_LISTVENDORSRESPONSE']._serialized_end=2129
+  _globals['_CHECKMODELSREQUEST']._serialized_start=2131
+  _globals['_CHECKMODELSREQUEST']._serialized_end=2211
+  _globals['_CHECKMODELSRESPONSE']._serialized_start=2213
+  _globals['_CHECKMODELSRESPONSE']._serialized_end=2283
+  _globals['_PROVIDERSERVICE']._serialized_start=2601
+  _globals['_PROVIDERSERVICE']._serialized_end=3068
 # @@protoc_insertion_point(module_scope)

@@ -132,6 +132,7 @@ class GenerateRequest(_message.Message):
     REQUIRED_FIELD_NUMBER: _builtins.int
     EXTRA_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    TOOLS_DIGEST_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """Sampling temperature, 0 to 2. Absent: the vendor's default."""
     output_tokens_max: _builtins.int
@@ -141,6 +142,16 @@ class GenerateRequest(_message.Message):
     extra: _builtins.str
     """Additional fields for the vendor's request body: a JSON object, at most 64 KiB. Objects are merged, lists are
     appended, anything else replaces the generated value. Empty: none.
+    """
+    tools_digest: _builtins.str
+    """Names a list of tools by its content, so that it need not be sent with every call: with `tools` the provider keeps
+    them, without it uses those that it has kept. If it has none, which its restart or another replica can be the reason
+    for, it fails with TOOLS_UNKNOWN before anything else, and the same call with `tools` does not. At most 64 lists are
+    kept, those used last. Empty: `tools` are all, and are not kept.
+
+    SHA-256 in lower-case hexadecimal over the tools in order, of each: name, description and parameters, each in UTF-8
+    behind its length in bytes in decimal and a colon, then `1` or `0` for `strict` and the same for `cache`. One that is
+    not that of `tools` fails with INVALID_FIELD, so nobody can have a name stand for other tools.
     """
     @_builtins.property
     def model(self) -> _model_pb2.Model:
@@ -152,7 +163,7 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """Tools that the model may call; at most 128."""
+        """Tools that the model may call; at most 128. Empty with a `tools_digest`: those that it names."""
 
     @_builtins.property
     def tool_choice(self) -> Global___ToolChoice:
@@ -206,10 +217,11 @@ class GenerateRequest(_message.Message):
         required: _abc.Iterable[_builtins.str] | None = ...,
         extra: _builtins.str = ...,
         refused: _abc.Iterable[_builtins.str] | None = ...,
+        tools_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "call_index", b"call_index", "extra", b"extra", "messages", b"messages", "metadata", b"metadata", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "refused", b"refused", "required", b"required", "response_format", b"response_format", "stop", b"stop", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "call_index", b"call_index", "extra", b"extra", "messages", b"messages", "metadata", b"metadata", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "refused", b"refused", "required", b"required", "response_format", b"response_format", "stop", b"stop", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools", "tools_digest", b"tools_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_tokens_max: _TypeAlias = _typing.Literal["output_tokens_max"]  # noqa: Y015
     _WhichOneofArgType__output_tokens_max: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max"]  # noqa: Y015

@@ -177,6 +177,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_RULE_DENIED: _ErrorReason.ValueType  # 50
     """PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
+    ERROR_REASON_TOOLS_UNKNOWN: _ErrorReason.ValueType  # 51
+    """FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
@@ -341,4 +343,6 @@ ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 49
 """
 ERROR_REASON_RULE_DENIED: ErrorReason.ValueType  # 50
 """PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
+ERROR_REASON_TOOLS_UNKNOWN: ErrorReason.ValueType  # 51
+"""FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -60,7 +60,7 @@ export declare type GenerateRequest = Message<"turnwright.provider.v1.GenerateRe
   callIndex: number;
 
   /**
-   * Tools that the model may call; at most 128.
+   * Tools that the model may call; at most 128. Empty with a `tools_digest`: those that it names.
    *
    * @generated from field: repeated turnwright.provider.v1.Tool tools = 6;
    */
@@ -127,6 +127,20 @@ export declare type GenerateRequest = Message<"turnwright.provider.v1.GenerateRe
    * @generated from field: repeated string refused = 14;
    */
   refused: string[];
+
+  /**
+   * Names a list of tools by its content, so that it need not be sent with every call: with `tools` the provider keeps
+   * them, without it uses those that it has kept. If it has none, which its restart or another replica can be the reason
+   * for, it fails with TOOLS_UNKNOWN before anything else, and the same call with `tools` does not. At most 64 lists are
+   * kept, those used last. Empty: `tools` are all, and are not kept.
+   *
+   * SHA-256 in lower-case hexadecimal over the tools in order, of each: name, description and parameters, each in UTF-8
+   * behind its length in bytes in decimal and a colon, then `1` or `0` for `strict` and the same for `cache`. One that is
+   * not that of `tools` fails with INVALID_FIELD, so nobody can have a name stand for other tools.
+   *
+   * @generated from field: string tools_digest = 15;
+   */
+  toolsDigest: string;
 };
 
 /**

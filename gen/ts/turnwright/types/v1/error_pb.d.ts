@@ -403,6 +403,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_RULE_DENIED = 50;
    */
   RULE_DENIED = 50,
+
+  /**
+   * FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`.
+   *
+   * @generated from enum value: ERROR_REASON_TOOLS_UNKNOWN = 51;
+   */
+  TOOLS_UNKNOWN = 51,
 }
 
 /**
