@@ -88,7 +88,6 @@ class Permissions:
         task.add_done_callback(lambda _: self._asking.pop(proposal.path, None))
 
     def withdraw(self, path: str) -> None:
-        """It was decided elsewhere."""
         if task := self._asking.get(path):
             task.cancel()
 

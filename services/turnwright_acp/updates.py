@@ -291,7 +291,6 @@ def _select(name: str, title: str, category: str, current: str, values: Iterable
 
 
 def reasoning_of(word: str) -> settings_pb2.Reasoning:
-    """The setting for one of REASONING."""
     if word == "default":
         return settings_pb2.Reasoning()
     return settings_pb2.Reasoning(effort=settings_pb2.ReasoningEffort.Value(f"REASONING_EFFORT_{word.upper()}"))

@@ -22,7 +22,6 @@ _DAYS: Final = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0}
 
 
 async def show_audit(call: Invocation, *, deployment: bool, refused: bool, since: str, most: int) -> int:
-    """Who has changed what in the project, or in the deployment."""
     begin = datetime.now(UTC) - time_span("--since", since) if since else None
     async with open_project(call, reads=True) as (client, project):
         where = "" if deployment else project

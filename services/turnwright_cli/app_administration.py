@@ -26,7 +26,6 @@ _WEBHOOK: Final = Argument(["name"], metavar="NAME", help="Name of the webhook."
 
 
 def add_administration(app: click.Group) -> None:
-    """Add them to the command line."""
     add_command(
         app,
         "audit",
@@ -164,7 +163,6 @@ _EFFECTS: Final = ("read_only", "idempotent", "outside", "hints")
 
 
 def add_mcp(app: click.Group) -> None:
-    """Add them to the command line."""
     mcp = add_group(
         app,
         "mcp",

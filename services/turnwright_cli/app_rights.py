@@ -20,7 +20,6 @@ _AUDIENCE: Final = click.Choice(["executor", "store", "assembler", "provider", "
 
 
 def add_rights(app: click.Group) -> None:
-    """Add them to the command line."""
     policy = add_group(app, "policy", "Say what happens without asking, and try rules and voters on what has happened.")
     _add_rules(policy)
     _add_trials(policy)

@@ -24,7 +24,6 @@ CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefi
 
 
 def _changed(before: model_pb2.Model, options: Mapping[str, Any]) -> model_pb2.Model:
-    """The model with the options that were given."""
     model = model_pb2.Model()
     model.CopyFrom(before)
     given = {name: value for name, value in options.items() if value is not None}

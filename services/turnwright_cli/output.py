@@ -187,7 +187,6 @@ def show_list(
 
 
 def row_line(values: Iterable[str]) -> str:
-    """The values as a row for a program."""
     return "\t".join(shown_line(value.translate(_ESCAPED)) for value in values)
 
 

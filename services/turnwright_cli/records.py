@@ -145,6 +145,5 @@ def end_line(loop: loop_pb2.Loop, strikes: int = 0) -> Text:
 
 
 def figures_line(loop: loop_pb2.Loop, *names: str, icons: bool) -> Text:
-    """What a loop has used."""
     parts = [*names, turns_words(loop.turns), *usage_words(loop.usage), *seconds_words(loop)]
     return Text((" · " if icons else ", ").join(parts), style="dim")

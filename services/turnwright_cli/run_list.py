@@ -76,7 +76,6 @@ async def found_run(client: Client, project: str, named: str, **most: int) -> ru
 
 
 async def names_of_runs(client: Client, project: str) -> list[tuple[str, str]]:
-    """Each run with what it is about."""
     return [(run.run, safe_line(title_of(run), TITLE_CHARS)) async for run in client.list_runs(project)]
 
 

@@ -131,7 +131,6 @@ def _rule(one: schedule_pb2.Schedule) -> str:
 
 
 def _own(one: schedule_pb2.Schedule) -> str:
-    """What its loops have of their own."""
     own = one.settings
     mode = enum_word(settings_pb2.Mode.DESCRIPTOR, own.mode)
     without = [f"no {what}" for what in ("repo", "web", "interaction", "proposals") if getattr(own, f"no_{what}")]

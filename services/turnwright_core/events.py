@@ -77,7 +77,6 @@ REWIND_SLUG: Final = "rewind"
 
 
 def is_rewind(entry: Entry) -> bool:
-    """Whether an entry is that event."""
     if entry.scheme != "event":
         return False
     kind, _, slug = entry.path.partition(f"/{Subkind.SYSTEM_NOTICE.value}/")

@@ -400,7 +400,6 @@ def _place_like(place: str) -> str:
 
 
 def deciding(rule: Rule) -> DecidingRule:
-    """What stands in a record of the rule that decided."""
     return DecidingRule(rule.id, rule.level, rule.verdict, rule.tool, rule.target, rule.by)
 
 

@@ -277,7 +277,6 @@ class ExecutorSettings(PeerSettings):
 
     @property
     def http(self) -> HttpPort | None:
-        """Where HTTP is served."""
         origins = tuple(filter(None, self.http_origins.split(",")))
         hosts = tuple(host_of(each) for each in self.http_hosts.split(",") if each)
         return HttpPort(self.http_listen, origins, hosts, files=files_of_the_page) if self.http_listen else None

@@ -388,7 +388,6 @@ async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> 
 
 
 def _observe(leases: Leases, scheduler: Scheduler, sandbox: Sandbox) -> None:
-    """The gauges of this executor."""
     count(LEASES_LOST, 0)
     observe(LEASES, leases.held)
     observe(LOOPS, scheduler.working)

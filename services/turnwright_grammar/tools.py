@@ -44,7 +44,6 @@ class _Shape(Struct, frozen=True):
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def renamed(self, name: str) -> str:
-        """The canonical name of an argument."""
         if name in self.body_names:
             return "body"
         return next((wanted for wanted, others in self.synonyms.items() if name in others), name)

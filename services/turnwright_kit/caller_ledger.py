@@ -51,7 +51,6 @@ class CallerLimits(Struct, frozen=True):
         )
 
     def raised_by(self, setting: str, metric: str) -> str:
-        """How a limit is raised."""
         how = f"it with `turnwright quota set {metric}`" if self.is_quota else f"TURNWRIGHT_CALLER_{setting}_MAX"
         return f"The operator can raise {how}."
 

@@ -81,7 +81,6 @@ class _Handler(WSGIRequestHandler):
 
 
 def answered(start: Start, status: str, text: str) -> Iterable[bytes]:
-    """A page of plain text."""
     start(status, [("Content-Type", "text/plain; charset=utf-8")])
     return [f"{text}\n".encode()]
 

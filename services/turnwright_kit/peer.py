@@ -133,12 +133,10 @@ class Peer(RemoteService[Caller]):
 
 
 def path_of(method: MethodDescriptor) -> str:
-    """Its name on the wire."""
     return f"/{method.containing_service.full_name}/{method.name}"
 
 
 def rpc_of(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
-    """What a stub has for a method."""
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
     kind = f"{_flow(streams=method.client_streaming)}_{_flow(streams=method.server_streaming)}"
     return getattr(channel, kind)(

@@ -41,8 +41,6 @@ def checked(request: object) -> object:
 
 
 def refusing(error: TurnwrightError, method: str, calls: CallsInProgress, principal: str = "") -> Handler:
-    """A handler that answers with an error."""
-
     async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
         async with GuardedCall(calls, method, context, (), is_stream=False) as guarded:
             guarded.admitted(principal, None)

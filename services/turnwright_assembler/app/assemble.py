@@ -220,7 +220,6 @@ class Assembler:
         return await self._on_rows(ask, self._checked)
 
     async def _on_rows(self, ask: AssembleRequest, work: Callable[[AssembleRequest, _Rows], Awaitable[R]]) -> R:
-        """Work on the rows of a run."""
         reader: RowsReader[RunRows] | RowsReader[TranscriptRows]
         reader = self._transcripts if ask.transcript else self._packets
         async with self._cache.hold((ask.project, ask.run)) as held:

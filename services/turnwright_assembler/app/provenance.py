@@ -137,7 +137,6 @@ def all_aligned(
 
 
 def of_edits(edits: Sequence[PromptEdit], role: str, text: str) -> pb.ExplainedPiece:
-    """The origin of a text that edits have added."""
     found = [
         f"edits[{index}] ({edit.verb.value}{f' of the plugin {edit.plugin}' if edit.plugin else ''})"
         for index, edit in enumerate(edits)

@@ -275,7 +275,6 @@ class TranscriptRows:
 
     @property
     def fixed_chars(self) -> int:
-        """Those of both."""
         return sum(self.system_chars)
 
     def as_delta(self, base_digest: str, pieces: Sequence[str] | None = None) -> tuple[MessagesDelta, str]:

@@ -26,7 +26,6 @@ class ByPlace(Struct, Generic[T]):
     items: list[T] = field(default_factory=list)
 
     def add(self, block: Block, item: T) -> None:
-        """Put an item to the place of a block."""
         place = (block.position, block.path)
         index = bisect_left(self.places, place)
         self.places.insert(index, place)
@@ -87,5 +86,4 @@ class BlockIndex:
         return self._texts[tag].items
 
     def paths(self, tag: str) -> Sequence[str]:
-        """The paths of the entries that they are of."""
         return [path for _, path in self._texts[tag].places]

@@ -181,7 +181,6 @@ def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, rea
 
 
 def _ended(shown: RunMessage, turn: Turn) -> RunMessage:
-    """A reply with what its turn tells of it."""
     shown = replace(shown, message=replace(shown.message, vendor_model=turn.request.vendor_model))
     if (ended := turn.result) is None:
         return shown

@@ -112,7 +112,6 @@ class Conversation:
             self._fresh_from = at
 
     def compose(self) -> None:
-        """Update the pieces."""
         if self._fresh_from is None:
             return
         before: dict[int, Segment] = {}

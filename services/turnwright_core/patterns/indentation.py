@@ -46,5 +46,4 @@ def _moved(indent: str, moves: dict[str, str]) -> str:
 
 
 def indent_of(line: str) -> str:
-    """The blanks that a line begins with."""
     return line[: len(line) - len(line.lstrip())]

@@ -23,12 +23,10 @@ class Resource(Struct, frozen=True):
 
     @property
     def messages(self) -> Any:
-        """The module with its messages."""
         return import_module(f"turnwright.{self.package}.v1.{self.name}_service_pb2")
 
     @property
     def service(self) -> Any:
-        """The descriptor of its service."""
         return self.messages.DESCRIPTOR.services_by_name[self.service_name]
 
     @property

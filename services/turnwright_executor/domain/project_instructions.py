@@ -50,7 +50,6 @@ class ProjectInstructions(Struct, frozen=True):
 
     @property
     def attributes(self) -> JsonObject:
-        """Attributes of the entry."""
         return {"files": [to_builtins(file) for file in self.files]}
 
 

@@ -131,7 +131,6 @@ def _fitting(name: str, short: str, room: int, is_taken: bool) -> str:
 
 
 def native_name(name: str) -> str:
-    """The name that vendors are sent."""
     return name.replace(".", DOT, 1)
 
 

@@ -45,7 +45,6 @@ class Owners:
         """Calls in progress, including watches, by address."""
 
     def reached_at(self, own_address: str) -> None:
-        """Others reach this executor at this address."""
         self._own_address = own_address
 
     async def find(self, address: RunAddress) -> OwnerLocation:

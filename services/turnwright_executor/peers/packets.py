@@ -54,7 +54,6 @@ _NOTES: Final = json.Decoder(PacketNote)
 
 
 def packet_note(text: str) -> PacketNote:
-    """The note of a stored packet."""
     return _NOTES.decode(text or "{}")
 
 

@@ -48,7 +48,6 @@ def mark_conversation(messages: list[Message]) -> None:
 
 
 def _with_mark(message: Message) -> Message:
-    """A message that has parts, with a mark at its end."""
     return replace(message, parts=(*message.parts[:-1], replace(message.parts[-1], cache=True)))
 
 

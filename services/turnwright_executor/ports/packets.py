@@ -31,7 +31,6 @@ class AssembledMessage(Struct, frozen=True, dict=True):
 
     @property
     def text(self) -> str:
-        """The pieces joined."""
         return "".join(self.pieces)
 
     @cached_property
@@ -69,7 +68,6 @@ class StoredPacket(Struct, frozen=True):
 
     @classmethod
     def of(cls, turn: int, packet: Packet) -> StoredPacket:
-        """The packet as stored for a turn."""
         return cls(
             turn, packet.report.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages))
         )

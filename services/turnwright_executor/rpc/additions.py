@@ -60,8 +60,6 @@ HOLDS_S_MAX: Final = 5.0
 
 
 def around_grants(policy: Policy) -> Mapping[str, Around]:
-    """For the methods that change the policy."""
-
     async def change(forward: UnaryHandler, request: Any, context: Any) -> Any:
         answer = await forward(request, context)
         await policy.until(lambda: policy.version >= answer.policy_version, HOLDS_S_MAX)
@@ -74,8 +72,6 @@ def around_grants(policy: Policy) -> Mapping[str, Around]:
 
 
 def around_models(check_vendor: CheckVendor) -> Mapping[str, Around]:
-    """For the method that adds models."""
-
     def change(_method: MethodDescriptor, forward: UnaryHandler) -> UnaryHandler:
         async def answer(request: Any, context: Any) -> Any:
             await check_vendor(request.model.vendor_model, "model.vendor_model")

@@ -83,7 +83,6 @@ class ClientCommands(Struct, frozen=True):
         return True
 
     async def _opened(self, answer: pb.SubmitCommandResponse) -> pb.SubmitCommandResponse:
-        """The answer for a run that the command has made."""
         address = RunAddress(answer.run.project, answer.run.run)
         is_fresh = answer.created and not answer.duplicate and not answer.run.HasField("forked_from")
         fresh = FreshRun(answer.run, cursor_from_pb(answer.cursor)) if is_fresh else None

@@ -397,7 +397,6 @@ class Scheduler:
     def _driver(
         self, address: RunAddress, claim: ClaimRunResponse, loop: Loop, hub: RunHub, slot: Slot
     ) -> tuple[LoopSteps, Driver]:
-        """A driver for a loop in the state of its ledger."""
         unsaved = self._unsaved.get(address)
         if unsaved is None or unsaved.loop != loop.sequence:
             unsaved = self._unsaved[address] = UnsavedState(loop.sequence)

@@ -54,7 +54,6 @@ class Snapshot(Struct, frozen=True):
         return self.tokens(divisor) > window // WINDOW_PART
 
     def write(self) -> EntryWrite:
-        """The write that keeps it with its run."""
         return EntryWrite(TOOLS_PATH, SetEntry(body=self.text, state=State.RESOLVED), Tier.SYSTEM)
 
 

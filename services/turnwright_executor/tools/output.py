@@ -90,7 +90,6 @@ class CommandOutput(Struct):
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the channels."""
         return [channel.path for channel in self._channels.values()]
 
     async def open(self) -> None:

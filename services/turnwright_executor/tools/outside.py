@@ -42,7 +42,6 @@ class OutsideTool:
 
     @property
     def schema(self) -> JsonObject:
-        """What vendors are sent."""
         raise NotImplementedError
 
     @property

@@ -74,7 +74,6 @@ class Grants:
         return self._rules.version if self._rules else ""
 
     def ruling(self, record: CommandRecord) -> Ruling:
-        """What becomes of the effect of a record."""
         ruling = ruling_of(self._run, self._rules, command_record_to_pb(record))
         if record.path in self._withdrawn and ruling.verdict is RuleVerdict.ALLOW:
             # It may be the person behind the loop that has lost a right, which only the store knows.

@@ -188,7 +188,6 @@ class CommandSteps:
     """
 
     def __init__(self, scope: DispatchScope, state: TurnState) -> None:
-        """Perform steps for the records of this state."""
         self.buffer = scope.buffer
         self._scope = scope
         self._state = state
@@ -477,7 +476,6 @@ class CommandSteps:
         self._settle(record, indeterminate.given_up(record) if is_unknown else done)
 
     def _context(self, record: CommandRecord) -> Context:
-        """What a tool gets for one command."""
         key = record.key if record.effect_class is EffectClass.IDEMPOTENT else ""
         scope = self._scope
         is_owners = record.person(scope.asked_by) == OPERATOR

@@ -36,7 +36,6 @@ class Driver:
     """Drives one claimed loop, or one command of a client."""
 
     def __init__(self, state: TurnState, steps: Steps) -> None:
-        """Start from the state."""
         self._state = state
         self._steps = steps
         self._task: asyncio.Task[object] | None = None

@@ -326,7 +326,6 @@ class LoopScope:
         self.commands = CommandSteps(dispatch, state)
 
     def begun(self, state: TurnState, turn: Turn, ack: EndTurnResponse) -> None:
-        """A turn has begun."""
         self.grants.turn_begun(ack.run, ack.rules)
         bind_turn(self.address, turn)
         self.unsaved.begin_reply(turn.number)
@@ -363,5 +362,4 @@ class LoopScope:
 
 
 def in_turn(write: EntryWrite, turn: Turn) -> EntryWrite:
-    """The write, stamped with a turn."""
     return replace(write, turn=turn.number, loop=turn.loop)

@@ -153,7 +153,6 @@ class TurnOpener:
             self._files.rescan()
 
     def begun(self) -> None:
-        """The next turn has begun."""
         self._changed, self._first, self.kind = None, None, RequestKind.PRIMARY
         if self._files:
             self._files.written()
@@ -464,7 +463,6 @@ class LoopSteps:
         return await judge(scope.services.hooks, facts)
 
     def _answer(self, state: TurnState, verdict: Verdict) -> str:
-        """The answer of a loop with a response format."""
         scope = self._scope
         if scope.loop.settings.response_format is None or verdict.status != COMPLETED:
             return ""

@@ -72,7 +72,6 @@ class ModelCallRecord(Struct, frozen=True):
     """Changes among the commands that could not be read."""
 
     def to_json(self) -> JsonObject:
-        """One flat object."""
         noted: JsonObject = to_builtins(self)
         result: JsonObject = noted.pop("result")
         for name in ("edits", "kind"):

@@ -99,7 +99,6 @@ def reply_writes(
 
 
 def _tagged(reading: ParsedReply, records: Sequence[CommandRecord]) -> list[str]:
-    """The records of the commands in the text."""
     return [record.path for record, call in zip_longest(records, reading.calls) if record and call is None]
 
 
@@ -335,7 +334,6 @@ class ModelSteps:
         return True
 
     def _too_long(self, packet: Packet, status: int) -> TurnResult:
-        """The result of a turn whose packet is too long for its model."""
         return TurnResult(
             error=TOO_LONG.outcome, status=status, reason=TOO_LONG.word, packet_digest=packet.report.digest,
             packet_tokens=packet.report.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,

@@ -27,7 +27,6 @@ def record_bytes(record: CommandRecord) -> int:
 
 
 def record_write(record: CommandRecord) -> EntryWrite:
-    """The write that updates a stored record."""
     # For the store, setting RECORDED creates a new record, which never replaces another one.
     state = State.UNSPECIFIED if record.state is State.RECORDED else record.state
     return EntryWrite(record.path, _change(record, state, Visibility.UNSPECIFIED), Tier.SYSTEM)

@@ -176,7 +176,6 @@ class SpendMeter:
         return ""
 
     def end_turn(self, result: TurnResult) -> None:
-        """The open turn has ended with this result."""
         self._run.spent = after_turn(self._run.spent, result)
         for one in self._limited:
             if one is not self._run:

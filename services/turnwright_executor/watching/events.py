@@ -41,7 +41,6 @@ _PATH_OVERHEAD: Final = 4
 
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
-    """A turn has begun or ended."""
     moved = WatchRunResponse()
     part = moved.turn_started if turn.result is None else moved.turn_finished
     part.turn.CopyFrom(turn_to_pb(turn))

@@ -37,7 +37,6 @@ class Hubs:
         self._is_closed = False
 
     def has(self, address: RunAddress) -> bool:
-        """Whether the hub of a run is open."""
         return self.find(address) is not None
 
     def find(self, address: RunAddress) -> RunHub | None:

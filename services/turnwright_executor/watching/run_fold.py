@@ -227,7 +227,6 @@ class RunFold(Struct):
         return list(map(queued_command_to_pb, merge_queue(self._loops, edits)))
 
     def take_edit(self, entry: Entry) -> None:
-        """Note an edit that waits."""
         if entry.state is State.RECORDED:
             self._edits[entry.path] = (entry.position, _QUEUED_EDIT.decode(entry.attributes_json))
         else:
@@ -270,7 +269,6 @@ class RunFold(Struct):
     # Events -------------------------------------------------------------------------------------------------------
 
     def note(self, entry: entry_pb2.Entry) -> None:
-        """Note what a command waits for."""
         if entry.scheme != "log":
             return
         self.forget(entry.path)
@@ -355,7 +353,6 @@ class RunFold(Struct):
 
 
 def draft_usage(draft: Entry) -> session_pb2.DraftUsage:
-    """What a draft would take, as its entry says."""
     # Whatever it says, the watch goes on.
     tokens, window = (min(max(0, draft.attributes.get(name, 0)), _UINT32_MAX) for name in (TOKENS, WINDOW_TOKENS))
     return session_pb2.DraftUsage(tokens=tokens, window_tokens=window)

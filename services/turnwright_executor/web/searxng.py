@@ -115,7 +115,6 @@ def _readable(results: Iterable[object]) -> Iterator[WebResult]:
 
 
 def _line(value: object, chars_max: int) -> str:
-    """A text in one line, truncated."""
     if not isinstance(value, str):
         return ""
     printable = "".join(char if char.isprintable() else " " for char in value[: 10 * chars_max])

@@ -290,7 +290,6 @@ def _nearest(lines: Lines, search: str, line: int, *, whole: bool) -> TextRegion
 
 
 def _replace_within(lines: Lines, place: TextRegion, search: str, replacement: str) -> AppliedEdit | EditMismatch:
-    """Replace within the lines of a match."""
     start, end = lines.starts[place.first_line - 1], lines.starts[place.last_line]
     result = replace_region(lines.text[start:end], search, replacement)
     if not isinstance(result, Replacement):

@@ -72,7 +72,6 @@ class PartsReader:
         self._unread: list[str] = []
 
     def feed(self, delta: str) -> list[PartDelta]:
-        """Read the next delta."""
         if self._is_native:
             return [AppendContent(delta)] if delta else []
         self._chars += len(delta)
@@ -240,7 +239,6 @@ def _json(value: str | dict[str, str]) -> str:
 
 
 def _common(one: str, other: str) -> int:
-    """Length of the common beginning."""
     if other.startswith(one):
         return len(one)
     low, high = 0, min(len(one), len(other))

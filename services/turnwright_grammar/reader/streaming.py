@@ -47,7 +47,6 @@ class ReplyReader:
         """How often the parser has run."""
 
     def feed(self, delta: str) -> None:
-        """Parse the next delta."""
         self._pieces.append(delta)
         self._unshown.append(delta)
         if self._thought_ends:

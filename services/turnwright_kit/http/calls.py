@@ -74,7 +74,6 @@ class HttpCall(Struct):
                 raise refusal(error) from None
 
     def let_go(self) -> None:
-        """Hold nothing."""
         self.take_in(-self.held)
 
 

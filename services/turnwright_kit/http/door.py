@@ -58,7 +58,6 @@ class Door(ConnectASGIApplication[GuardedServer]):
     path = "/"
 
     def __init__(self, guarded: GuardedServer, port: HttpPort) -> None:
-        """Be the application of a port."""
         self._endpoints_of = endpoints(guarded.names)
         self.admission = Admission(guarded)
         self.bounds, self._origins = port.bounds, frozenset(port.origins)

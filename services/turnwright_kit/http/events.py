@@ -45,7 +45,6 @@ def as_stream(scope: Scope) -> Scope:
 
 
 def received(scope: Scope, exchange: Exchange, method: MethodInfo[Any, Any]) -> Receive:
-    """Receives the request with its head."""
     is_read = False
 
     async def receive() -> AsgiEvent:

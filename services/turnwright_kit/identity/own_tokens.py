@@ -66,7 +66,6 @@ class TokenKey(Struct, frozen=True):
 
     @classmethod
     def of(cls, secret: str, audience: str) -> Self:
-        """The key that a secret has for an audience."""
         return cls(audience, derived_key(secret, f"token {audience}"))
 
     @classmethod

@@ -55,7 +55,6 @@ class Peers:
         self._domains = {urlsplit(uri).netloc for uri in (*self._callers, *self._proxies)}
 
     def connection(self, context: Any) -> PeerConnection:
-        """That of a call, from the context of its handler."""
         known = context.auth_context()
         is_tls = tuple(known.get(_SECURITY, ())) == (b"ssl",)
         is_of_sidecar = not is_tls and bool(self._sidecars) and context.peer().startswith(self._sidecars)

@@ -24,7 +24,6 @@ def refusal(cause: Cause, message: str) -> TurnwrightError:
 
 
 def moment(seconds: float) -> str:
-    """A time in a message."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

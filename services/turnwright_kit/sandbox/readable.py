@@ -115,7 +115,6 @@ def _homes() -> frozenset[Path]:
 
 
 def _programs(search_path: str, shown: Iterable[str], writable: Sequence[str]) -> Iterator[Path]:
-    """The installations of all programs on a search path."""
     roots = [Path(path) for path in shown]
     for folder in map(Path, filter(None, search_path.split(os.pathsep))):
         if not folder.is_absolute() or _is_in(folder, roots) or not os.path.isdir(folder):

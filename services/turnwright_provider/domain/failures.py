@@ -80,7 +80,6 @@ class VendorError(Exception):
 
 
 def failed(kind: FailureClass, detail: str, status: int = 0) -> VendorError:
-    """The error for a failure with just a class and a message."""
     return VendorError(Failure(kind, detail, status))
 
 

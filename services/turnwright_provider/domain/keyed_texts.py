@@ -34,7 +34,6 @@ class KeyedTexts:
         self._last: Hashable = None
 
     def add(self, key: Hashable, text: str) -> str:
-        """A piece of the text of a key."""
         received = self._received.get(key)
         if received is None:
             if not text or len(self._received) >= KEYS_MAX:
@@ -50,7 +49,6 @@ class KeyedTexts:
         return begins + text
 
     def whole(self, key: Hashable, text: str) -> str:
-        """The final text of a key."""
         chars_received = self.chars_received(key, text)
         new_text = self.add(key, "" if chars_received is None else text[chars_received:])
         if key in self._received:

@@ -69,7 +69,6 @@ class Preset(Struct, frozen=True):
         return urlunsplit(parts._replace(path=parts.path.removesuffix(self.own_path) or self.bare_path))
 
     def wire_of(self, url: str) -> str:
-        """The wire for a server at this URL."""
         speaks_chat = bool(self.chat_path) and url.partition("?")[0].endswith(self.chat_path)
         return "chat" if speaks_chat else self.wire
 

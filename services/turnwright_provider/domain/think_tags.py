@@ -78,7 +78,6 @@ class ThinkRouter:
         return self._is_over
 
     def end(self) -> list[AppendContent | AppendReasoning]:
-        """The rest of the buffer."""
         deltas: list[AppendContent | AppendReasoning] = []
         self._add(deltas, self._held)
         self._held = ""

@@ -314,7 +314,6 @@ class _PathStates:
             raise over_limit("writes", limit, actual, "bytes of bodies")
 
     def load(self, paths: Iterable[str]) -> None:
-        """Load the states of paths from what is stored."""
         fresh = {path: self._place_of(path) for path in paths if path not in self._by_path}
         scopes = {home.scope for _, home in fresh.values()}
         stored = rows.find_at_paths(self._tx.connection, self._run.id, self._run.scope, scopes, fresh)

@@ -123,7 +123,6 @@ def _free_ms(run: RunRow, grace_ms: int) -> int:
 
 
 def _claim(tx: Transaction, rules: StoreRules, run: RunRow, who: Claimant) -> ClaimRunResponse:
-    """Claim a run that is free."""
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, tx.now_ms + who.lease_ms)
     run = _start_next(tx, rules, with_lease(run, who, epoch, tx.now_ms))
     model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None

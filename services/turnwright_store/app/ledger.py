@@ -105,7 +105,6 @@ def _mode_switch(tx: Transaction, run: RunRow, loop: Loop, number: int) -> list[
 
 
 def _with_turn_number(write: EntryWrite, number: int) -> EntryWrite:
-    """The write with the number of its turn in its path."""
     path = write.path.replace("{turn}", str(number))
     return write if path == write.path else replace(write, path=path)
 

@@ -80,7 +80,6 @@ def message_at(connection: Connection, run: RunRow, index: int, expected_revisio
 
 
 def _messages(connection: Connection, run: RunRow, position: int = 0) -> Iterator[Entry]:
-    """The messages after a position."""
     for page in rows.pages_by_position(connection, run.id, position):
         yield from filter(kind_of, load_entries(connection, run, page, Wanted(bodies=False)))
 

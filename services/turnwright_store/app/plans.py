@@ -206,7 +206,6 @@ def _run_for(tx: Transaction, by: PlanChange) -> RunHead:
 def _apply(
     tx: Transaction, rules: StoreRules, by: PlanChange, run: RunHead, writes: Sequence[EntryWrite], event: RunEvent
 ) -> Cursor:
-    """Write the change of a plan, and the event about it."""
     checked = check_writes(rules, by.caller, writes, of_plans=True)
     event_entry = event_write(turn_of_cause(run, is_owners=by.epoch is not None), event)
     return apply_writes(tx, rules, run, [*checked, event_entry], by.caller.name).run.cursor(rules.incarnation)

@@ -159,13 +159,11 @@ def check_alias_free(connection: Connection, project: str, alias: str) -> None:
 
 
 def run_exists(project: str, alias: str) -> Exception:
-    """The error for an alias that is taken."""
     message = f"There is a run {alias!r} in {project} already: choose another alias."
     return fault(Reason.RUN_EXISTS, message, project=project, run=alias)
 
 
 def generate_alias(tx: Transaction, project: str, model: str) -> str:
-    """A generated alias that is free in the project."""
     aliases = run_aliases(model, tx.now_ms)
     return next(made for made in aliases if not runs.is_taken(tx.connection, project, made))
 
@@ -242,12 +240,10 @@ def get_run(connection: Connection, project: str, alias: str) -> tuple[Run, str 
 
 
 def with_origin(connection: Connection, row: runs.RunRow) -> Run:
-    """A run as readers see it."""
     return with_origins(connection, [row])[0]
 
 
 def with_origins(connection: Connection, rows: Sequence[runs.RunRow]) -> list[Run]:
-    """Runs as readers see them."""
     # Most runs have one loop, which came with them.
     prompts = {row.id: row.run.loop.prompt for row in rows if row.run.loop and row.run.loop.sequence == 1}
     prompts |= loops.first_prompts(connection, [row.id for row in rows if row.run.loop and row.id not in prompts])
@@ -265,7 +261,6 @@ def _with_origin(connection: Connection, row: runs.RunRow, prompt: str) -> Run:
 
 
 def session_state_of(connection: Connection, row: runs.RunRow) -> SessionState:
-    """What a run is doing."""
     waiting = waiting_commands(connection, row.id, row.run.turn) if is_active(row.run) else {}
     loop = row.run.loop
     status, reason = (loop.status, loop.reason) if loop else (0, "")

@@ -287,8 +287,6 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, 
 
 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:
-    """The chore that runs due schedules."""
-
     def run(tx: Transaction, due: tuple[str, str, str]) -> None:
         run_due(tx, rules_now(), due)
 

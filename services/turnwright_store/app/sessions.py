@@ -145,7 +145,6 @@ def _branch(
 
 
 def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> RewindResult | None:
-    """Rewind to after a message."""
     last = message_edits.find_message(tx, row, path)
     following = message_edits.next_message(tx.connection, row, last.position)
     if following is None:
@@ -158,7 +157,6 @@ def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: Run
 def _start_session(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: pb.UserMessage, command_id: str
 ) -> SubmittedCommand:
-    """A message that opens a session."""
     content = content_of(command, command_id)
     settings, given = settings_of(command, tx, None, content.images), RunSettings()
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, given, command_id=command_id)

@@ -44,7 +44,6 @@ class Watches:
         self._waiting: set[asyncio.Event] = set()
 
     def drain(self) -> None:
-        """End all of them."""
         self._is_draining = True
         for woken in self._waiting:
             woken.set()

@@ -38,7 +38,6 @@ def _plan_notice(plan_id: str, version: int, kind: PlanKind, change: str, senten
 
 
 def plan_delta(plan_id: str, version: int, sequence: int) -> RunEvent:
-    """A delta was appended to a plan."""
     return RunEvent(
         Subkind.PLAN_DELTA,
         _PLAN,
@@ -63,7 +62,6 @@ def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
 
 
 def tool_returned(path: str, tool: str, made: Decision) -> RunEvent:
-    """A client has executed a tool."""
     how = "failed" if made.tool_failed else "returned"
     payload = {"path": path, "tool": tool, "failed": made.tool_failed, "principal": made.principal}
     sentence = f"The tool {tool} of the client {how}: {path}."
@@ -83,13 +81,11 @@ def _agent_notice(name: str, run: str, change: str, sentence: str, slug: str, **
 
 
 def agent_started(name: str, run: str, model: str) -> RunEvent:
-    """An agent was started."""
     sentence = f"The agent {name} has started, as the run {run}."
     return _agent_notice(name, run, "started", sentence, f"agent-{name}-started", model=model)
 
 
 def agent_ended(agent: Agent) -> RunEvent:
-    """An agent has ended."""
     why = f", {agent.reason}" if agent.reason else ""
     sentence = f"The agent {agent.name} has ended with {agent.status}{why}: its answer is in agent://{agent.name}."
     spent = {"turns": agent.spent.turns, "tokens": agent.spent.tokens, "cost_usd": agent.spent.cost_usd}

@@ -58,7 +58,6 @@ def packets_lock(project: str) -> str:
 
 
 def request_lock(project: str, principal: str, method: str, request_id: str) -> str:
-    """Lock name of an idempotent request."""
     return f"request:{project}/{principal}/{method}/{request_id}"
 
 

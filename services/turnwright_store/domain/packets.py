@@ -110,7 +110,6 @@ def encode_layout(layout: Layout, base: Sequence[int]) -> str:
 
 
 def layout_text(layout: Iterable[MessageParts]) -> str:
-    """An encoded layout as text."""
     return ";".join(" ".join([role, *_operations(parts)]) for role, parts in layout)
 
 

@@ -28,7 +28,6 @@ _viewer: Final[ContextVar[Viewer | None]] = ContextVar("turnwright_viewer", defa
 
 
 def viewing(viewer: Viewer, work: Callable[[On], T], on: On) -> T:
-    """Do some work for a viewer."""
     before = _viewer.set(viewer)
     try:
         return work(on)

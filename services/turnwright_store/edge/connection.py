@@ -84,7 +84,6 @@ class SqliteLink:
         self._pragmas = pragmas
 
     def open(self) -> None:
-        """Open the file."""
         self.raw = sqlite3.connect(self.path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
         try:
             for pragma in self._pragmas:

@@ -88,7 +88,6 @@ class ThreadConnection(Generic[L]):
         self._calls.put(call)
 
     async def close(self) -> None:
-        """Disconnect and end the thread."""
         try:
             await self.run(lambda link: link.close())
         finally:

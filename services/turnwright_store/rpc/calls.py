@@ -92,7 +92,6 @@ class StoreBackend(Struct):
 
     @property
     def rules(self) -> StoreRules:
-        """The rules of every transaction."""
         assert self.opened is not None, "the service was not started"
         return self.opened
 

@@ -174,7 +174,6 @@ def find_agent(connection: Connection, row_id: int) -> AgentRow | None:
 
 
 def agent_of_command(connection: Connection, run_id: int, path: str) -> AgentRow | None:
-    """The agent that the command with this record has started."""
     row = connection.execute(_BY_PATH, {"run": run_id, "wanted": path}).one_or_none()
     return _row(row) if row else None
 
@@ -260,7 +259,6 @@ def proposals_after(connection: Connection, run_id: int, after: int) -> Sequence
 
 
 def with_agents(spent: Spend, rows: Sequence[AgentRow]) -> Spend:
-    """What a run or a loop has spent, with its agents."""
     for row in rows:
         more = row.counted
         spent = replace(

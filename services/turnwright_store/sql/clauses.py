@@ -37,7 +37,6 @@ def unanswered(statement: S) -> S:
 
 
 def picked(values: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
-    """The values of some columns."""
     return {column: values[column] for column in columns}
 
 

@@ -142,7 +142,6 @@ class RunStand(Struct, frozen=True):
 
 
 def run_stands(connection: Connection, owner: ProjectRow) -> list[RunStand]:
-    """How each run of a project stands."""
     values = {"project": owner.id}
     waiting: dict[int, int] = dict(connection.execute(_PROPOSED_OF_PROJECT, values).all())
     rows = execute_seen(connection, _STANDS, values, viewer_in(owner.project.name))

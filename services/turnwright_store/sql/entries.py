@@ -227,6 +227,5 @@ def move_heads(connection: Connection, heads: Sequence[tuple[int, int, bool]]) -
 
 
 def close_views(connection: Connection, ids: Iterable[int], revision: int) -> None:
-    """End the intervals of views."""
     for part in batched(ids):
         connection.execute(_VIEWS_CLOSE, {"ids": part, "closed": revision})

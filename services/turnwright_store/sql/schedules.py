@@ -160,7 +160,6 @@ def delete_schedule(connection: Connection, run_id: int, name: str) -> bool:
 
 
 def write_schedule(connection: Connection, run_id: int, row: ScheduleRow) -> None:
-    """Write what has become of a schedule."""
     connection.execute(_WRITE, {"run": run_id, "name": row.schedule.schedule_id, **picked(_values(row), _WRITTEN)})
 
 

@@ -292,7 +292,6 @@ def find_entry_rows(
 
 
 def find_entry_row(connection: Connection, run_id: int, path: str) -> EntryRow | None:
-    """The current view of a path."""
     return find_entry_rows(connection, run_id, [path]).get(path)
 
 

@@ -167,7 +167,6 @@ def _runs_behind(connection: Connection, project: int, after: int, grace_ms: int
 
 
 def has_work(connection: Connection, run: RunRow) -> bool:
-    """Whether a run has work for an owner."""
     loop = run.active
     if loop is None:
         return run.run.loops_queued > 0

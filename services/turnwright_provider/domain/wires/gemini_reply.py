@@ -68,7 +68,6 @@ class PartialArguments:
                 self._values[path] = None if name == "nullValue" else piece[name]
 
     def set(self, arguments: JsonMapping) -> None:
-        """Set arguments that came in one piece."""
         self._whole = arguments
 
     def text(self) -> str:

@@ -256,7 +256,6 @@ def reply_in(body: object, member: str, kind: type, name: str) -> JsonObject:
 
 
 def error_in_stream(body: object) -> VendorError:
-    """The error for an error object in the middle of a stream."""
     return VendorError(classify_in_stream(body))
 
 

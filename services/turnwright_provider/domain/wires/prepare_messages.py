@@ -58,7 +58,6 @@ def prepare_messages(call: ModelCall) -> tuple[list[Message], dict[str, str]]:
 
 
 def is_own(message: Message, vendor_model: str) -> bool:
-    """Whether a model wrote a message."""
     return bool(message.vendor_model) and message.vendor_model == vendor_model
 
 

@@ -37,7 +37,6 @@ REASONING: Final = "reasoning"
 
 
 def input_items(messages: Sequence[Message]) -> tuple[str, list[JsonObject]]:
-    """The instructions and the input items."""
     leading = list(takewhile(lambda message: message.role is SYSTEM, messages))
     if len(leading) == len(messages):
         leading = []
