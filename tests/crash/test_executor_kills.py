@@ -126,8 +126,15 @@ async def matrix(request, tmp_path):
 FOUR = ("sqlite", {})
 TWO_EXECUTORS = ("sqlite", {"executors": 2})
 TWO_EACH = ("postgresql", {"executors": 2, "stores": 2})
+# Two stores have two executors, too.
 SHAPES = pytest.mark.parametrize(
-    "matrix", [FOUR, TWO_EXECUTORS, TWO_EACH], indirect=True, ids=["four", "two-executors", "two-stores"]
+    "matrix",
+    [
+        pytest.param(FOUR, id="four"),
+        pytest.param(TWO_EXECUTORS, marks=pytest.mark.soak, id="two-executors"),
+        pytest.param(TWO_EACH, id="two-stores"),
+    ],
+    indirect=True,
 )
 
 
