@@ -72,12 +72,13 @@ def composed(file: str, folder: Path) -> Iterator[dict[str, str]]:
     projects = folder / "projects"
     projects.mkdir()
     os.chown(projects, 10001, 10001)
-    shutil.copy(REPO / "deploy" / file, folder)
+    for each in (file, "sandbox.servers.toml"):
+        shutil.copy(REPO / "deploy" / each, folder)
     # Metrics as in Kubernetes.
     more = "TURNWRIGHT_MODEL_demo=scripted/demo\nTURNWRIGHT_METRICS_LISTEN=127.0.0.1:9464\n"
     (folder / "turnwright.env").write_text((REPO / "deploy" / "turnwright.env").read_text() + more)
     port, second_port, http_port = map(str, free_ports(3))
-    settings = {"TURNWRIGHT_TOKEN": SECRET, "POSTGRES_PASSWORD": "p" * 32, "TURNWRIGHT_IMAGE": IMAGE,
+    settings = {"TURNWRIGHT_TOKEN": SECRET, "SANDBOX_TOKEN": "s" * 32, "POSTGRES_PASSWORD": "p" * 32, "TURNWRIGHT_IMAGE": IMAGE,
                 "POSTGRES_IMAGE": POSTGRES, "TURNWRIGHT_PROJECTS": str(projects), "TURNWRIGHT_PORT": port,
                 "TURNWRIGHT_SECOND_PORT": second_port, "TURNWRIGHT_HTTP_PORT": http_port,
                 "COMPOSE_PROJECT_NAME": PROJECT}  # fmt: skip
@@ -128,6 +129,15 @@ def token_of_an_operator(store: str) -> str:
 
 
 READ = 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:9464/metrics").read().decode())'
+
+
+def test_a_project_on_a_sandbox_host_is_worked_on_there(engine, tmp_path: Path) -> None:
+    with composed("compose.sandbox.yaml", tmp_path) as found:
+        one, box = found["turnwright"], found["sandbox"]
+        inside(box, f"cp -r {DEMO} /projects/a && cd /projects/a && git init -q .")
+        inside(one, "turnwright act 'fix the failing test' --model demo --project box:/a --run a --yolo")
+        assert "OK" in inside(box, "cd /projects/a && python -m unittest -q 2>&1")
+        assert "DEPLOYMENT" not in inside(box, f"env | grep -q {SECRET} && echo DEPLOYMENT || true")
 
 
 def test_one_container_does_a_job_and_keeps_it(engine, tmp_path: Path) -> None:

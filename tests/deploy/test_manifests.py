@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from turnwright_cli.stack import settings_class
+from turnwright_executor.domain.tool_servers import servers_in
 from turnwright_kit.identity.identity_file import read_identity_file
+from turnwright_sandbox.config import SandboxSettings
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
 SERVICES = {"store", "assembler", "provider", "executor"}
@@ -95,9 +97,11 @@ def test_services_listen_with_tls_or_say_that_a_mesh_protects_them() -> None:
                 assert wanted in {variable["name"] for variable in container["env"]}
 
 
-NAMESPACES = {"executor": "turnwright-executors", "client": "elsewhere"} | dict.fromkeys(
-    ("store", "assembler", "provider"), "turnwright"
-)
+NAMESPACES = {
+    "executor": "turnwright-executors",
+    "sandbox": "turnwright-executors",
+    "client": "elsewhere",
+} | dict.fromkeys(("store", "assembler", "provider"), "turnwright")
 
 
 def policies_of(overlay: str) -> dict[str, Any]:
@@ -323,6 +327,36 @@ def test_in_gvisor_every_pod_is_restricted(tmp_path) -> None:
     for one in manifests:
         if one["kind"] == "Namespace":
             assert one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_a_sandbox_host_has_nothing_of_the_deployment_and_executors_alone_call_it(tmp_path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "kubernetes")
+    overlay = tmp_path / "kubernetes" / "overlays" / "mine" / "kustomization.yaml"
+    overlay.parent.mkdir()
+    overlay.write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../tls]\n"
+        "components: [../../components/sandbox]\nimages: [{name: turnwright, newTag: 0.1.0}]\n"
+    )
+    manifests = shown(overlay.parent)
+    for one in manifests:
+        kubernetes_validate.validate(one, "1.37", strict=True)
+    spec = find(manifests, "Deployment", "sandbox")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    secrets = {each["valueFrom"]["secretKeyRef"]["name"] for each in container["env"] if "valueFrom" in each}
+    assert (secrets, "envFrom" in container) == ({"turnwright-sandbox"}, False)
+    assert {each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each} == {"sandbox-tls"}
+    given = {each["name"]: each.get("value", "t" * 32) for each in container["env"]}
+    settings = {name.removeprefix("TURNWRIGHT_").lower(): value for name, value in given.items() if "_TLS_" not in name}
+    assert SandboxSettings(**settings).sandbox_root == "/projects"
+    policies = {each["metadata"]["name"]: each["spec"] for each in manifests
+                if each["kind"] == "NetworkPolicy" and each["spec"]["podSelector"]}  # fmt: skip
+    callers = {caller for caller in NAMESPACES if caller != "sandbox" and allows(policies, caller, "sandbox", 7446)}
+    ports = {name: find(manifests, "Service", name)["spec"]["ports"][0]["port"] for name in SERVICES}
+    called = {service for service, port in ports.items() if allows(policies, "sandbox", service, port)}
+    assert (callers, called) == ({"executor"}, set())
+    (file,) = (each["data"]["servers.toml"] for each in manifests if "servers.toml" in each.get("data", {}))
+    (server,) = servers_in(file).servers
+    assert (server.workspaces, server.host) == (True, "sandbox.turnwright-executors")
 
 
 def environment(overlay: str, service: str) -> tuple[dict[str, str], set[str]]:
