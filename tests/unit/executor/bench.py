@@ -1,11 +1,13 @@
 """Where the tests of tools work: a real project on disk, a real shell, and a run in a real store over a channel."""
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
@@ -15,6 +17,7 @@ from turnwright_values.store import EndTurnRequest, EntryWrite, NextTurn, SetEnt
 from turnwright_values.types import Entry, Mode, TurnRequest, Visibility
 
 from turnwright_core.constraints import Constraints
+from turnwright_core.rpc.transport import PLAINTEXT
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from turnwright_core.value_methods import to_attributes_json
@@ -23,8 +26,14 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.records import record_path, target_of
+from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer
 from turnwright_executor.files.workspace import DiskWorkspace
+from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
+from turnwright_executor.peers.sandboxes import GrpcSandboxHosts
 from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.peers.tool_registrations import Callbacks
+from turnwright_executor.peers.tool_servers import GrpcToolServers
+from turnwright_executor.ports.workspaces import HostedPlace, SandboxHosts
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.tools.contract import Context, Proposed, Tool, result_of
 from turnwright_executor.tools.registry import build_tools
@@ -33,12 +42,18 @@ from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.web.web import HttpWeb
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar.reply import Command
+from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
+from turnwright_sandbox.config import SandboxSettings
+from turnwright_sandbox.wiring import build as build_sandbox
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 
 from .commands import command
+
+both = pytest.mark.parametrize("where", ["here", "on_a_host"], indirect=True)
+"""Marks what holds for a project on this host and for one on a sandbox host."""
 
 TOOLS = build_tools(ExecutorSettings(), HttpWeb(ExecutorSettings()))
 SECRET = "secret of the bench"
@@ -60,6 +75,29 @@ async def served_store(folder: Path) -> AsyncIterator[Peer]:
         yield peer
     finally:
         await peer.close()
+        await server.stop()
+
+
+@asynccontextmanager
+async def sandbox_hosts(home: Path, root: Path) -> AsyncIterator[SandboxHosts]:
+    """A sandbox host for what is below a folder, as an executor calls it."""
+    given = {"sh_sandbox": "limits", "file_bytes_max": 100_000, "sh_grace_s": 0.2, "log_level": "error"}
+    settings = SandboxSettings(home=home, token=SECRET, sandbox_root=str(root), **given)
+    server = RunningServer(build_sandbox(settings, SECRET), f"unix:{home}/box.sock", SECRET, drain_s=0.1)
+    await server.start()
+    headers = (("authorization", f"Bearer {SECRET}"),)
+    box = RegisteredServer("box", f"unix:{home}/box.sock", headers=headers, workspaces=True)
+
+    async def registered(_project: str) -> list[RegisteredServer]:
+        return [box]
+
+    bridge = McpBridge(BridgePlace("", home, "", SECRET))
+    callbacks = Callbacks(None, Policy(lambda: 0))
+    servers = GrpcToolServers(registered, lambda *_: "", AllowedHosts(), PLAINTEXT, callbacks.lasting, bridge)
+    try:
+        yield GrpcSandboxHosts(servers, lambda: [box], time.monotonic, 0.0)
+    finally:
+        await servers.close()
         await server.stop()
 
 
@@ -95,6 +133,8 @@ class Bench:
     there: frozenset[str] = field(default_factory=frozenset)
     constraints: Constraints = field(default_factory=Constraints)
     tools: Mapping[str, Tool] = field(default_factory=lambda: TOOLS)
+    hosted: HostedPlace | None = None
+    """The project as a sandbox host has it; None: it is on this host."""
 
     async def put(
         self, path: str, body: str = "", *, visibility: Visibility = Visibility.VISIBLE, **attributes
@@ -141,8 +181,10 @@ class Bench:
             yolo=self.yolo,
             record_path=record_path(TURN, sent.name, target_of(sent, {}), 0, ()),
             entries=self.entries,
-            workspace=DiskWorkspace(self.root, 100_000, self.constraints),
-            shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
+            workspace=self.hosted.workspace if self.hosted else DiskWorkspace(self.root, 100_000, self.constraints),
+            shell=self.hosted.shell
+            if self.hosted
+            else LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
             plans=RunPlans(buffer),
         )
 

@@ -8,11 +8,14 @@ from cases import load_cases
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.get import LINE_CHARS_MAX
 
+from .bench import both
+
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PARTIAL = load_cases("rummy/get_partial.jsonl")
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_becomes_visible_and_the_record_stays_terse(bench):
     await bench.file("src/a.py", "one\ntwo\n")
     done = await bench.prepare('<get path="./src/a.py"/>')
@@ -45,6 +48,7 @@ async def test_a_look_leaves_state_and_content_as_they_are(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_is_read_from_the_disk_and_not_from_memory(bench):
     await bench.file("a", "old")
     await bench.file("a", "new", known=False)
@@ -57,6 +61,7 @@ async def test_a_file_is_read_from_the_disk_and_not_from_memory(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_glob_is_about_files_and_promotes_all_that_match(bench):
     for path in ("src/a.py", "src/deep/b.py", "src/c.txt"):
         await bench.file(path, "x")
@@ -76,6 +81,7 @@ async def test_a_body_keeps_what_contains_it(bench, text):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_path_in_brackets_is_itself_before_it_is_a_pattern(bench):
     await bench.file("app/[id]/page.tsx", "x")
     assert (await bench.prepare('<get path="app/[id]/page.tsx"/>')).body.startswith("app/[id]/page.tsx:")
@@ -195,6 +201,7 @@ async def test_a_search_without_a_hit_is_an_answer(bench):
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_what_cannot_be_read_fails_with_a_reason(bench, path, outcome):
     await bench.file("src/a", "x")
     (bench.root / "b.bin").write_bytes(b"\xff")
@@ -240,6 +247,7 @@ async def test_a_body_keeps_files_too(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_of_many_files_those_that_are_no_text_stay_out(bench):
     await bench.file("a.txt", "x")
     await bench.put("b.bin", "", visibility=ARCHIVED, binary=True)

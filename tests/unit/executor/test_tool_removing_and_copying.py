@@ -8,6 +8,8 @@ from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.tools.copying import destination
 
+from .bench import both
+
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PROPOSING = [case for case in load_cases("rummy/proposals.jsonl") if "tool" in case["input"]]
 
@@ -65,6 +67,7 @@ async def test_entries_go_at_once(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_files_go_when_it_is_accepted(bench):
     await bench.file("src/a.py", "one\n")
     await bench.file("src/b.py", "two\n")
@@ -117,6 +120,7 @@ async def test_what_belongs_to_the_runtime_stays(bench, path):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_binary_file_can_be_removed(bench):
     (bench.root / "b.bin").write_bytes(b"\xff")
     assert (await bench.run('<rm path="b.bin"/>')).state is State.RESOLVED
@@ -124,6 +128,7 @@ async def test_a_binary_file_can_be_removed(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_of_several_files_none_goes_when_one_has_changed(bench):
     await bench.file("a.py", "a")
     await bench.file("b.py", "b")
@@ -157,6 +162,7 @@ async def test_an_entry_is_moved(bench):
 
 @pytest.mark.parametrize(("tool", "left"), [("cp", True), ("mv", False)])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_goes_to_another_file(bench, tool, left):
     await bench.file("src/a.py", "text\n")
     done = await bench.run(f'<{tool} path="src/a.py" to="lib/b.py"/>')
@@ -169,6 +175,7 @@ async def test_a_file_goes_to_another_file(bench, tool, left):
 
 @pytest.mark.parametrize(("tool", "left"), [("cp", True), ("mv", False)])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_becomes_an_entry(bench, tool, left):
     await bench.file("a.md", "fact")
     done = await bench.run(f'<{tool} path="a.md" to="known://a"/>')
@@ -218,6 +225,7 @@ async def test_a_glob_copies_all_that_match(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_glob_moves_files_and_keeps_their_folders(bench):
     await bench.file("src/a.py", "a")
     await bench.file("src/deep/b.py", "b")
@@ -296,6 +304,7 @@ def test_a_source_keeps_its_path_below_the_fixed_part_of_a_pattern(pattern, sour
 
 @pytest.mark.parametrize("path", ["a", "a/"])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_that_has_become_a_folder_is_not_removed(bench, path):
     await bench.put("a", "x", bytes=1)
     (bench.root / "a").mkdir(exist_ok=True)

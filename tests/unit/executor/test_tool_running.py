@@ -14,7 +14,7 @@ from turnwright_executor.tools.contract import Proposed, result_of
 from turnwright_executor.tools.running import Sh
 from turnwright_kit.peer import Peer
 
-from .bench import SECRET, TOOLS, Bench, run_entries, served_store
+from .bench import SECRET, TOOLS, Bench, both, run_entries, served_store
 from .commands import built, command
 
 
@@ -42,6 +42,7 @@ async def test_a_command_is_proposed_and_does_not_run(bench, tool):
 # RU171, RU172
 @pytest.mark.parametrize("tool", ["sh", "env"])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_an_accepted_command_leaves_a_terse_record_and_two_channels(bench, tool):
     done = await bench.run(f"<{tool}>printf 'one\\ntwo'</{tool}>")
     base = f"{tool}://turn_1/printf_'one%5Cntwo'"
@@ -66,6 +67,7 @@ async def test_the_record_says_exit_code_duration_and_sizes(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_command_that_fails_shows_its_output(bench):
     done = await bench.run("<sh>echo before; echo reason >&2; exit 3</sh>")
     assert (done.state, done.outcome, done.attributes["exit_code"]) == (State.FAILED, "exit_3:500", 3)
@@ -105,12 +107,14 @@ async def test_a_command_that_takes_too_long_is_stopped(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_command_that_a_signal_ended_says_which(bench):
     assert (await bench.run("<sh>kill -9 $$</sh>")).outcome == "signal_9:500"
 
 
 # RU174
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_output_is_in_the_store_while_the_command_runs(bench):
     text = "<sh>echo early; until [ -e go ]; do sleep 0.02; done; echo late</sh>"
     proposal = await bench.prepare(text)
@@ -124,6 +128,7 @@ async def test_output_is_in_the_store_while_the_command_runs(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_command_that_its_owner_stops_says_what_it_did_until_then(bench):
     text = "<sh>echo early; sleep 60</sh>"
     effect = (await bench.prepare(text)).effect

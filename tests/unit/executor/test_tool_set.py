@@ -8,6 +8,8 @@ from turnwright_core.value_methods import status_of
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.contract import Proposed
 
+from .bench import both
+
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 GATE = [case for case in load_cases("rummy/budget.jsonl") if "known_body_chars" in case["input"]]
 EDIT = '<set path="a.py"><<SEARCH\ntwo\nSEARCH\n<<REPLACE\nzwei\nREPLACE</set>'
@@ -88,6 +90,7 @@ async def test_the_gate_is_for_known_entries_only(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_is_proposed_and_nothing_changes_before_it_is_accepted(bench):
     await bench.file("a.py", "one\ntwo\n")
     proposal = await bench.prepare(EDIT)
@@ -102,6 +105,7 @@ async def test_a_file_is_proposed_and_nothing_changes_before_it_is_accepted(benc
 
 @pytest.mark.parametrize("visibility", [VISIBLE, SUMMARIZED, ARCHIVED])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_an_accepted_edit_is_on_the_disk_and_in_the_store_and_visibility_stays(bench, visibility):
     await bench.file("a.py", "one\r\ntwo\r\n", visibility=visibility)
     done = await bench.run(EDIT)
@@ -112,6 +116,7 @@ async def test_an_accepted_edit_is_on_the_disk_and_in_the_store_and_visibility_s
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_new_file_is_visible(bench):
     done = await bench.run('<set path="new/b.py"><<NEW\nprint(1)\nNEW</set>')
     assert done.body.startswith("create new/b.py (1 line)")
@@ -129,6 +134,7 @@ async def test_a_visibility_that_an_edit_names_is_honoured(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_an_edit_is_made_from_the_disk_and_not_from_memory(bench):
     await bench.file("a.py", "one\ntwo\n")
     await bench.file("a.py", "zero\none\ntwo\n", known=False)
@@ -138,6 +144,7 @@ async def test_an_edit_is_made_from_the_disk_and_not_from_memory(bench):
 
 @pytest.mark.parametrize("change", ["rewritten", "deleted"])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_that_changed_after_the_proposal_is_a_conflict(bench, change):
     await bench.file("a.py", "one\ntwo\n")
     proposal = await bench.prepare(EDIT)
@@ -151,6 +158,7 @@ async def test_a_file_that_changed_after_the_proposal_is_a_conflict(bench, chang
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_an_effect_may_be_carried_out_twice(bench):
     await bench.file("a.py", "one\ntwo\n")
     proposal = await bench.prepare(EDIT)
@@ -189,6 +197,7 @@ async def test_an_edit_without_effect_is_a_note(bench, path, text):
 
 @pytest.mark.parametrize("path", ["../out.py", "/tmp/out.py", ".git/hooks/pre-commit", ".turnwright/workspace"])
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_path_outside_of_the_project_is_refused(bench, path):
     done = await bench.prepare(f'<set path="{path}">x</set>')
     assert (done.state, done.outcome) == (State.FAILED, "permission:403")
@@ -196,6 +205,7 @@ async def test_a_path_outside_of_the_project_is_refused(bench, path):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_that_is_no_text_is_not_edited(bench):
     (bench.root / "b.bin").write_bytes(b"\xff")
     assert (await bench.prepare('<set path="b.bin">x</set>')).outcome == "unsupported:415"
@@ -208,6 +218,7 @@ async def test_a_body_needs_one_exact_path(bench, path):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@both
 async def test_a_file_with_brackets_in_its_name_can_be_made(bench):
     await bench.run('<set path="app/[id]/page.tsx">x</set>')
     assert bench.text("app/[id]/page.tsx") == "x"
