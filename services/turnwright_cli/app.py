@@ -461,6 +461,8 @@ add_command(
         help="How new runs are sent to the model, unless their task says; default: as TURNWRIGHT_ASSEMBLY says.",
     ),
     Option(["--force"], is_flag=True, help="Take a folder of the system or a home as a project, too."),
+    Option(["--git"], metavar="URL", help="Clone this repository, where the executor may, and show that project."),
+    Option(["--ref"], metavar="NAME", default="", help="Branch or tag to clone; default: that of HEAD."),
 )
 add_command(
     app,

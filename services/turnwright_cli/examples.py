@@ -122,7 +122,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright models set": ("turnwright models set local --no-images",),
     "turnwright models remove": ("turnwright models remove local",),
     "turnwright init": ("turnwright init", "turnwright init --url http://127.0.0.1:8080/v1"),
-    "turnwright project": ("turnwright project --assembly transcript",),
+    "turnwright project": (
+        "turnwright project --assembly transcript",
+        "turnwright project --git https://git.example.com/team/shop.git",
+    ),
     "turnwright acp": ("turnwright acp", "turnwright acp -m sonnet --server agents.example.com:7440"),
     "turnwright mcp": (
         "turnwright mcp",

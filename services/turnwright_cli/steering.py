@@ -7,6 +7,7 @@ from pathlib import Path
 from turnwright.types.v1 import run_pb2, settings_pb2
 from turnwright_values.types import Assembly
 
+from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.lists import budget_words, call_words
 from turnwright_cli.output import answer
@@ -15,6 +16,7 @@ from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import TITLE_CHARS, open_run
 from turnwright_cli.session import open_session
 from turnwright_cli.status_words import run_words
+from turnwright_core.errors import PreconditionError
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 
 
@@ -72,14 +74,24 @@ async def configure_run(
     return answer(call, [changed], *settings_lines(changed.settings))
 
 
-async def configure_project(call: Invocation, *, assembly: str | None, force: bool) -> int:
+async def configure_project(call: Invocation, *, assembly: str | None, force: bool, git: str | None, ref: str) -> int:
+    if ref and not git:
+        raise usage("--ref is for --git URL.")
     wanted = {
         "packet": settings_pb2.ASSEMBLY_PACKET,
         "transcript": settings_pb2.ASSEMBLY_TRANSCRIPT,
         "default": settings_pb2.ASSEMBLY_UNSPECIFIED,
     }
     async with open_session(call.settings) as session:
-        project = await session.client.init_project(call.root, assembly=wanted.get(assembly or ""), force=force)
+        root = "" if git else call.root
+        try:
+            project = await session.client.init_project(
+                root, assembly=wanted.get(assembly or ""), force=force, git_url=git or "", git_ref=ref
+            )
+        except PreconditionError as error:
+            if not git:
+                raise
+            raise FailureError(FAILED, error.message) from None
     chosen = Assembly(project.assembly).name.lower() if project.assembly else "default"
     names = f"project   {safe_line(project.name)}", f"root      {safe_line(project.root)}"
     return answer(call, [project], *names, f"assembly  {chosen}")

@@ -58,6 +58,10 @@ class TaskOptions(TypedDict, total=False):
     edits: Sequence[PromptEdit]
 
 
+CLONE_S: Final = 3600.0
+"""Seconds that making a project of a git repository may take; executors have a limit of their own."""
+
+
 class QueuedLoop(Struct, frozen=True):
     """A task in a run's queue: the loop, and the cursor after which to watch the run."""
 
@@ -150,16 +154,26 @@ class Client(AdministrationCalls, ControlCalls, ProposalCalls, QueryCalls, Sessi
         assembly: settings_pb2.Assembly.ValueType | None = None,
         *,
         force: bool = False,
+        git_url: str = "",
+        git_ref: str = "",
     ) -> project_pb2.Project:
         """Register a directory on the executor's host; safe to repeat. An empty name is derived from the root.
 
         `config_path` is the client's own configuration file for the project, `assembly` how its runs are sent to
-        their models by default; None: unchanged. `force`: also a folder of the system or a home.
+        their models by default; None: unchanged. `force`: also a folder of the system or a home. `git_url`: clone this
+        repository, at its branch or tag `git_ref`, and register the clone; `root` is empty. That may take minutes.
         """
         request = project_service_pb2.InitProjectRequest(
-            root=root, name=name, config_path=config_path, assembly=assembly, force=force
+            root=root,
+            name=name,
+            config_path=config_path,
+            assembly=assembly,
+            force=force,
+            git_url=git_url,
+            git_ref=git_ref,
         )
-        return (await self._peer.call(self._projects.InitProject, request)).project
+        timeout_s = CLONE_S if git_url else None
+        return (await self._peer.call(self._projects.InitProject, request, timeout_s)).project
 
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a read-only task."""

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from turnwright_core.limits import TEMPERATURE_DEFAULT
+from turnwright_executor.domain.git_urls import git_urls
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_executor.domain.tool_servers import allowed_hosts
@@ -40,6 +41,11 @@ def check_networks(text: str) -> str:
 
 def check_tool_hosts(text: str) -> str:
     allowed_hosts(text)
+    return text
+
+
+def check_git_urls(text: str) -> str:
+    git_urls(text)
     return text
 
 
@@ -113,6 +119,22 @@ class ExecutorSettings(PeerSettings):
         "projects need the same one, and it is of one store alone. Empty: `places` in the home.",
         "",
     )
+
+    git_urls: str = setting(
+        "Which git repositories are cloned as projects (docs/places.md): what their URLs begin with, such as "
+        "`https://git.example.com/team`, separated by commas. Everybody with an identity may have them. Empty: none.",
+        "",
+        check=check_git_urls,
+    )
+    git_projects: str = setting(
+        "Directory for the clones that are projects. Executors that share projects need the same one. Empty: "
+        "`projects` in the home.",
+        "",
+    )
+    git_mb_max: int = setting(
+        "Largest repository that is cloned, in MiB: as it is sent, and its files as they are checked out.", 2048, ge=1
+    )
+    git_deadline_s: float = setting("Time limit for a clone, in seconds.", 600.0, gt=0, le=3000)
 
     hooks: str = setting(
         "Hook plugins: entry points of `turnwright.hooks`, or `module:function`, separated by commas. "

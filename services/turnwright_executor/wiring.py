@@ -306,7 +306,8 @@ class _Wired:
         )
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor, partial(check_seen, store))
-        calls = ProjectCalls(store, self._policy, projects.at, roots.admits, projects.locate, unfit)
+        clone = places.clones.clone
+        calls = ProjectCalls(store, self._policy, projects.at, roots.admits, projects.locate, unfit, clone)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
         models, grants = around_models(check_vendor), around_grants(self._policy)
@@ -331,6 +332,7 @@ class _Wired:
         while True:
             try:
                 await self._places.own.sweep()
+                await self._places.clones.sweep()
             except (TurnwrightError, OSError) as error:
                 _log.warning("places_not_swept", problem=str(error))
             await asyncio.sleep(SWEEP_S)
@@ -347,6 +349,7 @@ class _Wired:
         await self._hubs.close()
 
     async def _close(self) -> None:
+        await self._places.clones.close()
         await self._owners.close()
         await self._tool_servers.close()
         await self._stored_servers.close()

@@ -30,6 +30,9 @@ FindProject = Callable[[str], Awaitable[Any]]
 Admits = Callable[[str], Awaitable[bool]]
 """Whether anybody may register a directory."""
 
+Clone = Callable[[str, str], Awaitable[str]]
+"""The directory of a clone, which is made if there is none, by the URL and the name of a branch or tag."""
+
 WhyUnfit = Callable[[str], Awaitable[str]]
 """What a directory is that hardly anybody means as a project; empty if it may be one."""
 

@@ -15,9 +15,10 @@ from turnwright.projects.v1 import project_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 from turnwright_values.types import Right
 
+from turnwright_core.checks import invalid
 from turnwright_core.errors import DeniedError, Reason, TurnwrightError, fault
 from turnwright_core.text import host_and_path
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
+from turnwright_executor.ports.workspaces import Admits, Clone, FindProject, Locate, WhyUnfit
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy, bit_of
 from turnwright_kit.peer import Around, Peer, UnaryHandler
@@ -57,10 +58,18 @@ class ProjectCalls(ProjectReads):
     """All that the executor adds: also which directory a caller may register."""
 
     def __init__(
-        self, store: Peer, policy: Policy, find_project: FindProject, admits: Admits, locate: Locate, unfit: WhyUnfit
+        self,
+        store: Peer,
+        policy: Policy,
+        find_project: FindProject,
+        admits: Admits,
+        locate: Locate,
+        unfit: WhyUnfit,
+        clone: Clone,
     ) -> None:
         """`admits` says in which directories anybody may register projects, `unfit` which ones nobody means."""
         super().__init__(policy, find_project)
+        self._clone = clone
         self._store, self._admits, self._locate, self._unfit = store, admits, locate, unfit
         self._rows = project_service_pb2_grpc.ProjectServiceStub(store.channel)
 
@@ -75,13 +84,16 @@ class ProjectCalls(ProjectReads):
         """
         root, caller = request.root, current_caller()
         is_trusted = bool(self._policy.rights_in_deployment(caller) & bit_of(Right.ADMIN))
-        if not is_trusted and (PurePath(root).is_absolute() or host_and_path(root)[0]):
+        is_clone = bool(request.git_url or request.git_ref)
+        if is_clone:
+            root = await self._cloned(caller, request)
+        if not is_trusted and not is_clone and (PurePath(root).is_absolute() or host_and_path(root)[0]):
             await self._check_root(caller, root)
-        if PurePath(root).is_absolute() and not request.force:
+        if PurePath(root).is_absolute() and not request.force and not is_clone:
             await self._check_fit(root)
         workspace = await self._locate(root)
         # Looked at again: a link on the way may have changed meanwhile.
-        if workspace and not is_trusted:
+        if workspace and not is_trusted and not is_clone:
             await self._check_root(caller, workspace.root)
         if workspace is None:
             problem = "not a directory that this executor can see. Name an existing one by its absolute path"
@@ -89,6 +101,8 @@ class ProjectCalls(ProjectReads):
         if not caller.is_root:
             await self._check_changes(caller, request, workspace.root)
         request.root, request.workspace_id = workspace.root, workspace.id
+        request.ClearField("git_url")
+        request.ClearField("git_ref")
         try:
             answer = await self._store.call(self._rows.InitProject, request, caller=caller)
         except DeniedError:
@@ -98,6 +112,18 @@ class ProjectCalls(ProjectReads):
             # Somebody else has registered it at the same moment.
             raise closed_error(root)
         return answer
+
+    async def _cloned(self, caller: Caller, request: pb.InitProjectRequest) -> str:
+        """The directory of a clone. Who may use none but some projects gets none, nor who may not use its project."""
+        if request.root:
+            raise invalid("root", "root must be empty with git_url: the executor says where clones are.")
+        if caller.projects is not None:
+            raise closed_error(request.git_url)
+        root = await self._clone(request.git_url, request.git_ref)
+        project = await self._find_project(root)
+        if project is not None and not caller.is_root and not await self._sees_now(caller, project.name):
+            raise closed_error(root)
+        return root
 
     async def _check_fit(self, root: str) -> None:
         """Before anything is written there: its marker makes a directory a project."""

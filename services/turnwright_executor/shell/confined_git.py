@@ -12,11 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
-from turnwright_kit.sandbox.readable import MARKER_FOLDER
 from turnwright_kit.sandbox.sandbox import Sandbox
 
 ASIDE_S: Final = 3600
 """Seconds after which a folder that was made aside and not finished is nobody's any more."""
+
+UNLIMITED: Final = ShellLimits(file_mb=0)
+"""For repositories that are here already: as large as they are."""
 
 _SETTINGS: Final = (
     ("safe.directory", "*"),
@@ -68,26 +70,30 @@ class ConfinedGit:
         ends_s: Callable[[], float] = lambda: inf,
         *,
         readable: tuple[str, ...] = (),
-        writable: str = "",
         network: bool = False,
-        file_mb: int = 0,
+        limits: ShellLimits = UNLIMITED,
     ) -> GitEnd:
         """Run a script in a folder, with `words` as its variables. Raises OSError.
 
-        What is readable or writable beside the folder is shown as a whole: commands can put links into it, and none
-        in its place. No file that it writes is longer than `file_mb` MiB; 0: no limit.
+        What is readable beside the folder is shown as a whole: commands can put links into it, and none in its place.
         """
         output: list[str] = []
 
         async def on_output(_channel: int, text: str) -> None:
             output.append(text)
 
-        sandbox = replace(
-            self._sandbox,
-            writable=(*self._sandbox.writable, *([writable] if writable else [])),
-            inside=(*self._sandbox.inside, *readable, *([f"{writable}/{MARKER_FOLDER}"] if writable else [])),
-        )
-        shell = LocalShell(folder, ShellLimits(file_mb=file_mb), self._environment, sandbox=sandbox, ends_s=ends_s)
+        sandbox = replace(self._sandbox, inside=(*self._sandbox.inside, *readable))
+        shell = LocalShell(folder, limits, self._environment, sandbox=sandbox, ends_s=ends_s)
         values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
         end = await shell.run(f"set -e\n{values}{script}", timeout_s, on_output, network=network)
         return GitEnd(end.exit_code, end.timed_out, "".join(output))
+
+
+def appear(aside: str) -> None:
+    """Give a folder that was made aside its name, unless another executor has been faster."""
+    folder = aside.rpartition("~")[0]
+    try:
+        os.rename(aside, folder)
+    except OSError:
+        if not os.path.isdir(folder):
+            raise

@@ -22,6 +22,7 @@ from turnwright_executor.files.file_threads import on_files
 from turnwright_executor.files.mounts import MOUNTS
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import FileScanner, HostedPlace, SandboxHosts
+from turnwright_executor.shell.clones import Clones
 from turnwright_executor.shell.confined_git import ConfinedGit
 from turnwright_executor.shell.local_host import LocalHost
 from turnwright_executor.shell.run_places import MadePlace, RunPlaces
@@ -76,8 +77,10 @@ class Placements:
             else f"{self._here.home}/{PLACES_FOLDER}"
         )
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
-        self.git = ConfinedGit(sandbox, self._here.environment)
-        self.own = RunPlaces(folder, self.git, ledger.find_places)
+        git = ConfinedGit(sandbox, self._here.environment)
+        self.clones = Clones(git, self._here.home, settings)
+        """The projects that are clones."""
+        self.own = RunPlaces(folder, git, ledger.find_places)
         """Those of runs that do not share the directory of their project."""
 
     async def find(self, address: RunAddress, claim: ClaimRunResponse, loop: Loop) -> Placement:

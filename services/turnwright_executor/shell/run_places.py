@@ -28,7 +28,7 @@ from turnwright_values.types import Loop, Place, Run, RunPlace
 
 from turnwright_core.errors import Reason, fault
 from turnwright_executor.files.file_threads import on_files, on_trees
-from turnwright_executor.shell.confined_git import ASIDE_S, ConfinedGit
+from turnwright_executor.shell.confined_git import ASIDE_S, ConfinedGit, appear
 from turnwright_kit.logs import get_logger
 
 GIT_S_MAX: Final = 300.0
@@ -55,10 +55,12 @@ _OUT: Final = "out"
 _EXPORT: Final = """
 from=HEAD
 if git -C "$project" rev-parse -q --verify "refs/heads/$branch^{commit}" > own; then from="refs/heads/$branch"; fi
-[ -d "$project/.git" ] && git -C "$project" rev-parse -q --verify "$from^{commit}" > base || {
+[ -d "$project/.git" ] && git -C "$project" rev-parse -q --verify "$from^{commit}" > /dev/null || {
   echo 'the project is not the top of a git repository with a commit' >&2; exit 1; }
 git init -q --bare fetched
 git --git-dir=fetched fetch -q --no-tags $depth "$project" "+$from:refs/heads/base"
+# Somebody may have committed meanwhile.
+git --git-dir=fetched rev-parse refs/heads/base > base
 echo refs/heads/base | git --git-dir=fetched pack-objects -q --revs --stdout > pack
 touch fetched/shallow && mv fetched/shallow . && rm -rf fetched
 """
@@ -159,11 +161,11 @@ else away.
 
 _COPY: Final = """
 rm -f "$project/.git/refs/heads/$branch.lock"
-if [ -e bundle ]; then
+if [ -e "$out/bundle" ]; then
   git --git-dir="$project/.git" fetch -q --no-tags --no-write-fetch-head --no-auto-gc \\
-    "$PWD/bundle" "+refs/heads/$branch:refs/heads/$branch"
-elif ! git --git-dir="$project/.git" rev-parse -q --verify "refs/heads/$branch" > old; then
-  git --git-dir="$project/.git" update-ref "refs/heads/$branch" "$(cat commit)"
+    "$out/bundle" "+refs/heads/$branch:refs/heads/$branch"
+elif ! git --git-dir="$project/.git" rev-parse -q --verify "refs/heads/$branch" > /dev/null; then
+  git --git-dir="$project/.git" update-ref "refs/heads/$branch" "$(cat "$out/commit")"
 fi
 """
 """Copies the branch to the project, whose configuration is what commands of any of its runs have written.
@@ -245,7 +247,7 @@ class RunPlaces:
             if problem:
                 message = f"No {kind} of {project} could be made for the run: {problem}."
                 raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=run.project, root=project)
-            await on_files(lambda _: _appear(aside))
+            await on_files(lambda _: appear(aside))
         finally:
             await on_trees(lambda _: shutil.rmtree(aside, ignore_errors=True))
         _log.info("place_created", name=place.name, kind=kind)
@@ -267,7 +269,8 @@ class RunPlaces:
             # Where commands are not confined, a link of theirs would lead to another repository.
             if await on_files(lambda _: os.path.realpath(f"{project}/.git") != f"{project}/.git"):
                 return f"{project}/.git is a link, or behind one"
-            copied = await self._run(_COPY, f"{folder}/{_OUT}", words, ends_s, writable=project)
+            words["out"] = f"{folder}/{_OUT}"
+            copied = await self._run(_COPY, project, words, ends_s, readable=(words["out"],))
             return copied or problem
 
     async def _run(
@@ -278,10 +281,9 @@ class RunPlaces:
         ends_s: Callable[[], float] = lambda: inf,
         *,
         readable: tuple[str, ...] = (),
-        writable: str = "",
     ) -> str:
         """Run a script in a folder; returns why it failed, or the empty text."""
-        end = await self._git.run(script, folder, words, GIT_S_MAX, ends_s, readable=readable, writable=writable)
+        end = await self._git.run(script, folder, words, GIT_S_MAX, ends_s, readable=readable)
         if end.timed_out:
             return f"git took more than {GIT_S_MAX:g} s"
         return "" if end.exit_code == 0 else end.output.strip()[-ERROR_CHARS_MAX:] or f"git ended with {end.exit_code}"
@@ -316,16 +318,6 @@ def _marked(marker: str, ours: str) -> str:
     finally:
         os.unlink(aside)
     return Path(marker).read_text(encoding="utf-8")
-
-
-def _appear(aside: str) -> None:
-    """Give what was made its name, unless another executor, with a client's command, has been faster."""
-    folder = aside.rpartition("~")[0]
-    try:
-        os.rename(aside, folder)
-    except OSError:
-        if not os.path.isdir(folder):
-            raise
 
 
 def _listed(folder: str) -> list[str]:

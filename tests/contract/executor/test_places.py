@@ -1,48 +1,17 @@
 """Runs that work in a work tree or a clone of the repository of their project. ADR 85."""
 
 import asyncio
-import os
-import shutil
-import subprocess
 
 import pytest
 from turnwright.types.v1 import settings_pb2
 
+from contract.executor.repositories import DONE, git, repository, skip_without, worked
 from services import running
-from turnwright_kit.sandbox import landlock
 from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
 
-DONE = '<update status="200">Done.</update>'
 WORKTREE, CLONE = settings_pb2.PLACE_WORKTREE, settings_pb2.PLACE_CLONE
-WITHOUT_OURS = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-
-
-def git(folder, *words) -> str:
-    """What git says there, as somebody who works there."""
-    named = ("-c", "user.name=A", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main")
-    done = subprocess.run(
-        ["git", *named, *words], cwd=folder, env=WITHOUT_OURS, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def repository(folder) -> None:
-    git(folder, "init", "-q")
-    (folder / "a.txt").write_text("old\n")
-    (folder / ".gitignore").write_text("*.log\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "Begin")
-
-
-async def worked(services, run, place, *replies):
-    """The run after a loop with these replies."""
-    services.script(*replies)
-    if place:
-        await services.client.create_run(services.project, run, settings_pb2.RunSettings(model="m", place=place))
-    await services.until(await services.act(run=run))
-    return (await services.client.get_run(services.project, run)).run
 
 
 @pytest.fixture
@@ -134,8 +103,8 @@ async def test_many_runs_at_once_work_apart_while_people_commit(services, place,
         await asyncio.to_thread(git, services.files, "commit", "-qam", f"Commit {number}")
     await ended
     runs = [(await services.client.get_run(services.project, name)).run for name in names]
+    assert [run.loop.reason for run in runs if run.status != 200] == []
     roots = {git(services.files, "show", f"{run.place.branch}:own.txt") for run in runs}
-    assert {run.status for run in runs} == {200}
     assert len(roots) == len(names)
     assert {run.place.branch for run in runs} <= set(git(services.files, "branch", "--format=%(refname:short)").split())
     git(services.files, "fsck", "--strict")
@@ -152,13 +121,6 @@ async def test_the_place_of_a_removed_run_is_removed_and_its_branch_stays(servic
         while [folder.name for folder in places.glob("*/*")] != [kept.place.name]:  # noqa: ASYNC110 - it removes in the background
             await asyncio.sleep(0.05)
     assert git(services.files, "show", f"{gone.place.branch}:a.txt") == "other"
-
-
-def skip_without(backend) -> None:
-    if backend == "landlock" and landlock.problem():
-        pytest.skip(f"no Landlock: {landlock.problem()}")
-    if backend == "bubblewrap" and not shutil.which("bwrap"):
-        pytest.skip("no bubblewrap")
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])

@@ -31,8 +31,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ProjectServiceClient interface {
 	// Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-	// services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-	// others those with ADMIN in the deployment. Who creates a project owns it.
+	// services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+	// and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+	// owns it.
 	InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error)
 	// Reads a project. Registers none.
 	GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error)
@@ -102,8 +103,9 @@ func (c *projectServiceClient) ListFileConstraints(ctx context.Context, in *List
 // for forward compatibility
 type ProjectServiceServer interface {
 	// Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-	// services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-	// others those with ADMIN in the deployment. Who creates a project owns it.
+	// services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+	// and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+	// owns it.
 	InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error)
 	// Reads a project. Registers none.
 	GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error)

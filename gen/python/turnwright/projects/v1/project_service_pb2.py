@@ -27,7 +27,7 @@ from turnwright.types.v1 import project_pb2 as turnwright_dot_types_dot_v1_dot_p
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,turnwright/projects/v1/project_service.proto\x12\x16turnwright.projects.v1\x1a turnwright/types/v1/access.proto\x1a!turnwright/types/v1/project.proto\x1a\"turnwright/types/v1/settings.proto\"\xc2\x01\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x18\n\x0b\x63onfig_path\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x34\n\x08\x61ssembly\x18\x07 \x01(\x0e\x32\x1d.turnwright.types.v1.AssemblyH\x01\x88\x01\x01\x12\r\n\x05\x66orce\x18\t \x01(\x08\x42\x0e\n\x0c_config_pathB\x0b\n\t_assembly\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"U\n\x11GetProjectRequest\x12\x11\n\x07project\x18\x01 \x01(\tH\x00\x12\x0e\n\x04root\x18\x03 \x01(\tH\x00\x12\x16\n\x0cworkspace_id\x18\x04 \x01(\tH\x00\x42\x05\n\x03key\"C\n\x12GetProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"\x93\x01\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x03 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12\x17\n\x0fremove_patterns\x18\x04 \x03(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t2\xff\x04\n\x0eProjectService\x12q\n\x0bInitProject\x12*.turnwright.projects.v1.InitProjectRequest\x1a+.turnwright.projects.v1.InitProjectResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\x01\x12p\n\nGetProject\x12).turnwright.projects.v1.GetProjectRequest\x1a*.turnwright.projects.v1.GetProjectResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\x02\x10\x01\x12v\n\x0cListProjects\x12+.turnwright.projects.v1.ListProjectsRequest\x1a,.turnwright.projects.v1.ListProjectsResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\x02\x10\x01\x12\x83\x01\n\x12SetFileConstraints\x12\x31.turnwright.projects.v1.SetFileConstraintsRequest\x1a\x32.turnwright.projects.v1.SetFileConstraintsResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12\x89\x01\n\x13ListFileConstraints\x12\x32.turnwright.projects.v1.ListFileConstraintsRequest\x1a\x33.turnwright.projects.v1.ListFileConstraintsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xb6\x01\n\x1a\x63om.turnwright.projects.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/projects/v1;projectsv1\xaa\x02\x16Turnwright.Projects.V1\xca\x02\x16Turnwright\\Projects\\V1\xea\x02\x18Turnwright::Projects::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,turnwright/projects/v1/project_service.proto\x12\x16turnwright.projects.v1\x1a turnwright/types/v1/access.proto\x1a!turnwright/types/v1/project.proto\x1a\"turnwright/types/v1/settings.proto\"\xe4\x01\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x18\n\x0b\x63onfig_path\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x34\n\x08\x61ssembly\x18\x07 \x01(\x0e\x32\x1d.turnwright.types.v1.AssemblyH\x01\x88\x01\x01\x12\r\n\x05\x66orce\x18\t \x01(\x08\x12\x0f\n\x07git_url\x18\n \x01(\t\x12\x0f\n\x07git_ref\x18\x0b \x01(\tB\x0e\n\x0c_config_pathB\x0b\n\t_assembly\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"U\n\x11GetProjectRequest\x12\x11\n\x07project\x18\x01 \x01(\tH\x00\x12\x0e\n\x04root\x18\x03 \x01(\tH\x00\x12\x16\n\x0cworkspace_id\x18\x04 \x01(\tH\x00\x42\x05\n\x03key\"C\n\x12GetProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t\"\x93\x01\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x03 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12\x17\n\x0fremove_patterns\x18\x04 \x03(\t\x12\x12\n\nrequest_id\x18\x0f \x01(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\r \x01(\r\x12\x12\n\npage_token\x18\x0e \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x0f \x01(\t2\xff\x04\n\x0eProjectService\x12q\n\x0bInitProject\x12*.turnwright.projects.v1.InitProjectRequest\x1a+.turnwright.projects.v1.InitProjectResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\x01\x12p\n\nGetProject\x12).turnwright.projects.v1.GetProjectRequest\x1a*.turnwright.projects.v1.GetProjectResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\x02\x10\x01\x12v\n\x0cListProjects\x12+.turnwright.projects.v1.ListProjectsRequest\x1a,.turnwright.projects.v1.ListProjectsResponse\"\x0b\x90\x02\x01\xf2\xe2\x18\x04\x08\x02\x10\x01\x12\x83\x01\n\x12SetFileConstraints\x12\x31.turnwright.projects.v1.SetFileConstraintsRequest\x1a\x32.turnwright.projects.v1.SetFileConstraintsResponse\"\x06\xf2\xe2\x18\x02\x08\x08\x12\x89\x01\n\x13ListFileConstraints\x12\x32.turnwright.projects.v1.ListFileConstraintsRequest\x1a\x33.turnwright.projects.v1.ListFileConstraintsResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x02\x42\xb6\x01\n\x1a\x63om.turnwright.projects.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/projects/v1;projectsv1\xaa\x02\x16Turnwright.Projects.V1\xca\x02\x16Turnwright\\Projects\\V1\xea\x02\x18Turnwright::Projects::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,25 +46,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROJECTSERVICE'].methods_by_name['ListFileConstraints']._loaded_options = None
   _globals['_PROJECTSERVICE'].methods_by_name['ListFileConstraints']._serialized_options = b'\220\002\001\362\342\030\002\010\002'
   _globals['_INITPROJECTREQUEST']._serialized_start=178
-  _globals['_INITPROJECTREQUEST']._serialized_end=372
-  _globals['_INITPROJECTRESPONSE']._serialized_start=374
-  _globals['_INITPROJECTRESPONSE']._serialized_end=442
-  _globals['_GETPROJECTREQUEST']._serialized_start=444
-  _globals['_GETPROJECTREQUEST']._serialized_end=529
-  _globals['_GETPROJECTRESPONSE']._serialized_start=531
-  _globals['_GETPROJECTRESPONSE']._serialized_end=598
-  _globals['_LISTPROJECTSREQUEST']._serialized_start=600
-  _globals['_LISTPROJECTSREQUEST']._serialized_end=660
-  _globals['_LISTPROJECTSRESPONSE']._serialized_start=662
-  _globals['_LISTPROJECTSRESPONSE']._serialized_end=757
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=760
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=907
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=909
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=995
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=997
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1081
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1083
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1195
-  _globals['_PROJECTSERVICE']._serialized_start=1198
-  _globals['_PROJECTSERVICE']._serialized_end=1837
+  _globals['_INITPROJECTREQUEST']._serialized_end=406
+  _globals['_INITPROJECTRESPONSE']._serialized_start=408
+  _globals['_INITPROJECTRESPONSE']._serialized_end=476
+  _globals['_GETPROJECTREQUEST']._serialized_start=478
+  _globals['_GETPROJECTREQUEST']._serialized_end=563
+  _globals['_GETPROJECTRESPONSE']._serialized_start=565
+  _globals['_GETPROJECTRESPONSE']._serialized_end=632
+  _globals['_LISTPROJECTSREQUEST']._serialized_start=634
+  _globals['_LISTPROJECTSREQUEST']._serialized_end=694
+  _globals['_LISTPROJECTSRESPONSE']._serialized_start=696
+  _globals['_LISTPROJECTSRESPONSE']._serialized_end=791
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=794
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=941
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=943
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=1029
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=1031
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1115
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1117
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1229
+  _globals['_PROJECTSERVICE']._serialized_start=1232
+  _globals['_PROJECTSERVICE']._serialized_end=1871
 # @@protoc_insertion_point(module_scope)

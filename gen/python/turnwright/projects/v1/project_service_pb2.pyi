@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class InitProjectRequest(_message.Message):
-    """Registers a directory as a project."""
+    """Registers a directory as a project, or a clone of a git repository that the executor makes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -32,12 +32,15 @@ class InitProjectRequest(_message.Message):
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    GIT_URL_FIELD_NUMBER: _builtins.int
+    GIT_REF_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of a directory on the executor's host, at most 4096 characters. The executor resolves links in it. Or
     `NAME:/path`, a directory of the sandbox host NAME, which takes ADMIN, and in which no part is a link. Fails
     with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist or its host is away, or is no project yet but a
     folder of the system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
-    and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment.
+    and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment. Empty with
+    `git_url`.
     """
     workspace_id: _builtins.str
     """Identity of the workspace, at most 128 characters. The store requires it. Clients leave it empty: an executor fills
@@ -53,6 +56,17 @@ class InitProjectRequest(_message.Message):
     """`Project.assembly`. Absent: unchanged."""
     force: _builtins.bool
     """True: the executor takes a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, too."""
+    git_url: _builtins.str
+    """URL of a git repository, at most 2048 characters, without a password, `?` or `#`. The executor clones it with the
+    credentials that its operator has set, and registers the clone. The same URL and `git_ref` is the same project: only
+    the first call clones, and others wait for it. A clone may take as long as TURNWRIGHT_GIT_DEADLINE_S: one that its
+    caller does not wait for is finished all the same. Fails with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if
+    TURNWRIGHT_GIT_URLS does not allow it, or if git cannot clone it; the message says why: no such repository or
+    branch, other credentials, too large, out of time. RESOURCE_EXHAUSTED, reason QUEUE_FULL: as many clones are
+    being made as an executor makes at once, 4. Only an executor clones: a store ignores it.
+    """
+    git_ref: _builtins.str
+    """Branch or tag to check out, at most 255 characters. Empty: that of the repository's HEAD."""
     def __init__(
         self,
         *,
@@ -62,10 +76,12 @@ class InitProjectRequest(_message.Message):
         config_path: _builtins.str | None = ...,
         assembly: _settings_pb2.Assembly.ValueType | None = ...,
         force: _builtins.bool = ...,
+        git_url: _builtins.str = ...,
+        git_ref: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "force", b"force", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "force", b"force", "git_ref", b"git_ref", "git_url", b"git_url", "name", b"name", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
     _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015

@@ -68,8 +68,9 @@ class ProjectServiceServicer(object):
 
     def InitProject(self, request, context):
         """Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-        services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-        others those with ADMIN in the deployment. Who creates a project owns it.
+        services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+        and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+        owns it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,8 +35,9 @@ class ProjectServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ProjectServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.InitProjectRequest, _project_service_pb2.InitProjectResponse]
     """Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-    services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-    others those with ADMIN in the deployment. Who creates a project owns it.
+    services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+    and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+    owns it.
     """
     GetProject: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.GetProjectRequest, _project_service_pb2.GetProjectResponse]
     """Reads a project. Registers none."""
@@ -54,8 +55,9 @@ class ProjectServiceAsyncStub(ProjectServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_project_service_pb2.InitProjectRequest, _project_service_pb2.InitProjectResponse]  # type: ignore[assignment]
     """Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-    services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-    others those with ADMIN in the deployment. Who creates a project owns it.
+    services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+    and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+    owns it.
     """
     GetProject: _aio.UnaryUnaryMultiCallable[_project_service_pb2.GetProjectRequest, _project_service_pb2.GetProjectResponse]  # type: ignore[assignment]
     """Reads a project. Registers none."""
@@ -76,8 +78,9 @@ class ProjectServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_project_service_pb2.InitProjectResponse, _abc.Awaitable[_project_service_pb2.InitProjectResponse]]:
         """Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-        services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-        others those with ADMIN in the deployment. Who creates a project owns it.
+        services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+        and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+        owns it.
         """
 
     @_abc_1.abstractmethod

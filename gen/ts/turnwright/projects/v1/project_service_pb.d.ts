@@ -13,7 +13,7 @@ import type { FileConstraint, Project } from "../../types/v1/project_pb.js";
 export declare const file_turnwright_projects_v1_project_service: GenFile;
 
 /**
- * Registers a directory as a project.
+ * Registers a directory as a project, or a clone of a git repository that the executor makes.
  *
  * @generated from message turnwright.projects.v1.InitProjectRequest
  */
@@ -23,7 +23,8 @@ export declare type InitProjectRequest = Message<"turnwright.projects.v1.InitPro
    * `NAME:/path`, a directory of the sandbox host NAME, which takes ADMIN, and in which no part is a link. Fails
    * with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if it does not exist or its host is away, or is no project yet but a
    * folder of the system or a home. Fails with PERMISSION_DENIED, reason RIGHT_MISSING, if its project is another's, or if it is none yet
-   * and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment.
+   * and below none of TURNWRIGHT_CLIENT_ROOTS for a caller without ADMIN in the deployment. Empty with
+   * `git_url`.
    *
    * @generated from field: string root = 3;
    */
@@ -65,6 +66,26 @@ export declare type InitProjectRequest = Message<"turnwright.projects.v1.InitPro
    * @generated from field: bool force = 9;
    */
   force: boolean;
+
+  /**
+   * URL of a git repository, at most 2048 characters, without a password, `?` or `#`. The executor clones it with the
+   * credentials that its operator has set, and registers the clone. The same URL and `git_ref` is the same project: only
+   * the first call clones, and others wait for it. A clone may take as long as TURNWRIGHT_GIT_DEADLINE_S: one that its
+   * caller does not wait for is finished all the same. Fails with FAILED_PRECONDITION, reason WORKSPACE_UNAVAILABLE, if
+   * TURNWRIGHT_GIT_URLS does not allow it, or if git cannot clone it; the message says why: no such repository or
+   * branch, other credentials, too large, out of time. RESOURCE_EXHAUSTED, reason QUEUE_FULL: as many clones are
+   * being made as an executor makes at once, 4. Only an executor clones: a store ignores it.
+   *
+   * @generated from field: string git_url = 10;
+   */
+  gitUrl: string;
+
+  /**
+   * Branch or tag to check out, at most 255 characters. Empty: that of the repository's HEAD.
+   *
+   * @generated from field: string git_ref = 11;
+   */
+  gitRef: string;
 };
 
 /**
@@ -345,8 +366,9 @@ export declare const ListFileConstraintsResponseSchema: GenMessage<ListFileConst
 export declare const ProjectService: GenService<{
   /**
    * Registers a directory as a project, or updates the project of its workspace. Safe to repeat. A store takes it from
-   * services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS, and
-   * others those with ADMIN in the deployment. Who creates a project owns it.
+   * services alone, for whom they say; an executor lets everybody register the directories below TURNWRIGHT_CLIENT_ROOTS
+   * and clones of what TURNWRIGHT_GIT_URLS names, and others those with ADMIN in the deployment. Who creates a project
+   * owns it.
    *
    * @generated from rpc turnwright.projects.v1.ProjectService.InitProject
    */
