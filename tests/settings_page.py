@@ -11,7 +11,7 @@ from turnwright_cli.invocation import CliSettings
 from turnwright_cli.stack import settings_class
 from turnwright_kit.settings import PREFIX, Setting, Settings
 from turnwright_provider.domain.presets import PRESETS, Preset
-from turnwright_provider.domain.prices import PRICE_PREFIX
+from turnwright_provider.domain.usage import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 SERVICES: Final = ("executor", "store", "assembler", "provider", "mcp", "sandbox")

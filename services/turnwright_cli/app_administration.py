@@ -68,13 +68,13 @@ def _add_webhooks(app: click.Group) -> None:
         "webhook",
         "Manage HTTP servers that are told what becomes of runs; without a command, list them.",
         *COMMON,
-        work="webhooks:list_webhooks",
+        work="administration:list_webhooks",
     )
-    add_command(webhook, "list", "webhooks:list_webhooks", "List the webhooks, as without a command.")
+    add_command(webhook, "list", "administration:list_webhooks", "List the webhooks, as without a command.")
     add_command(
         webhook,
         "set",
-        "webhooks:set_webhook",
+        "administration:set_webhook",
         "Set a webhook, and show the secret by which its server verifies what it is sent.",
         _WEBHOOK,
         Argument(["url"], metavar="URL", help="Where it listens: https://HOST/PATH."),
@@ -87,12 +87,16 @@ def _add_webhooks(app: click.Group) -> None:
         Option(["--run"], metavar="ALIAS", default="", help="The only run that it is told about [all]"),
     )
     add_command(
-        webhook, "remove", "webhooks:remove_webhook", "Remove a webhook, with what it is still to be told.", _WEBHOOK
+        webhook,
+        "remove",
+        "administration:remove_webhook",
+        "Remove a webhook, with what it is still to be told.",
+        _WEBHOOK,
     )
     add_command(
         webhook,
         "deliveries",
-        "webhooks:list_deliveries",
+        "administration:list_deliveries",
         "List what webhooks were told, the latest first.",
         Option(["--webhook"], metavar="NAME", default="", help="Only what this one was told."),
         Option(
@@ -105,7 +109,7 @@ def _add_webhooks(app: click.Group) -> None:
     add_command(
         webhook,
         "retry",
-        "webhooks:retry_delivery",
+        "administration:retry_delivery",
         "Send something again, at once and with all attempts.",
         Argument(["delivery"], metavar="ID", help="Id of the delivery."),
     )

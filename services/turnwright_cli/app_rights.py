@@ -28,14 +28,14 @@ def add_rights(app: click.Group) -> None:
 
 
 def _add_grants(app: click.Group) -> None:
-    work = "granting:list_grants"
+    work = "rights:list_grants"
     about = "Manage who may do what in the project; without a command, list it."
     grant = add_group(app, "grant", about, DEPLOYMENT, *COMMON, work=work)
     add_command(grant, "list", work, "List the grants, as without a command.", DEPLOYMENT)
     add_command(
         grant,
         "set",
-        "granting:set_grant",
+        "rights:set_grant",
         "Give somebody a role, in place of the one that they have.",
         Argument(["role"], metavar="ROLE", type=_ROLE, help="viewer, member or owner; of the deployment: operator."),
         _GRANTED,
@@ -43,8 +43,8 @@ def _add_grants(app: click.Group) -> None:
         Option(["--until"], metavar="TIME", default="", help="End it after this time: such as 12h or 30d."),
         DEPLOYMENT,
     )
-    add_command(grant, "remove", "granting:remove_grant", "Take a role away.", _GRANTED, DEPLOYMENT)
-    add_command(app, "identity", "granting:show_identity", "Show who you are to the services, and what you may do.")
+    add_command(grant, "remove", "rights:remove_grant", "Take a role away.", _GRANTED, DEPLOYMENT)
+    add_command(app, "identity", "rights:show_identity", "Show who you are to the services, and what you may do.")
 
 
 def _add_rules(policy: click.Group) -> None:
@@ -114,7 +114,7 @@ def _add_tokens(app: click.Group) -> None:
     add_command(
         token,
         "create",
-        "tokens:create_token",
+        "rights:create_token",
         "Print a token, made by the running services, or where none run from this deployment's secret.",
         Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
         Option(
@@ -133,14 +133,14 @@ def _add_tokens(app: click.Group) -> None:
     add_command(
         token,
         "list",
-        "tokens:list_tokens",
+        "rights:list_tokens",
         "List your tokens that services have made, or revoked; for operators everybody's.",
         common=WITHOUT_PROJECT,
     )
     add_command(
         token,
         "revoke",
-        "tokens:revoke_token",
+        "rights:revoke_token",
         "Revoke a token: calls with it are refused within seconds.",
         Argument(["token"], metavar="TOKEN", help="Its id, as `token list` shows it, or the token itself."),
         common=WITHOUT_PROJECT,
@@ -148,7 +148,7 @@ def _add_tokens(app: click.Group) -> None:
     add_command(
         token,
         "key",
-        "tokens:print_key",
+        "rights:print_key",
         "Print the key that verifies the tokens for a service, for its TURNWRIGHT_KEYS.",
         Argument(["audience"], metavar="SERVICE", type=_AUDIENCE, help="executor, store, assembler or provider."),
         common=(),

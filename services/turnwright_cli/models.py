@@ -18,7 +18,7 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.models import window_of
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb
-from turnwright_provider.domain.prices import parse_price
+from turnwright_provider.domain.usage import parse_price
 
 CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefill")
 

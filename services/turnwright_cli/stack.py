@@ -19,8 +19,7 @@ from turnwright_cli.discovery import StackRecord, another_serves
 from turnwright_cli.plugin_output import logged_prints
 from turnwright_kit.home import ensure_home, socket_address
 from turnwright_kit.in_process import LocalServer
-from turnwright_kit.memory import freeze_loaded, hide_memory
-from turnwright_kit.open_files import allow_open_files
+from turnwright_kit.memory import allow_open_files, freeze_loaded, hide_memory
 from turnwright_kit.service import LocalService, Service
 from turnwright_kit.settings import Setting, Settings, load
 

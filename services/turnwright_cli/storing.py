@@ -16,9 +16,8 @@ from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_kit.settings import load
 from turnwright_store.config import StoreSettings
-from turnwright_store.edge.backup import back_up
+from turnwright_store.edge.backup import back_up, restore
 from turnwright_store.edge.database_copy import BackupError, Report
-from turnwright_store.edge.restore import restore
 
 Copy = Callable[[Callable[[str], None]], Report]
 

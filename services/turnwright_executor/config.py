@@ -11,7 +11,7 @@ from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_executor.domain.tool_servers import allowed_hosts
 from turnwright_kit.addresses import host_of
-from turnwright_kit.sandbox.settings import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
+from turnwright_kit.sandbox.sandbox import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
 from turnwright_kit.settings import HttpPort, PeerSettings, checked_listen, setting
 from turnwright_ui import files as files_of_the_page
 

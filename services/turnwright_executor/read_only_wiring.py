@@ -11,10 +11,10 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.files.projects import Projects
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.rpc.forwarding import OpenWatches
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectReads
 from turnwright_executor.rpc.query_servicer import ReadingServicer
-from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.peer import Peer

@@ -47,12 +47,11 @@ from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.additions import ClientRuns, around_audit, around_catalogues, around_grants, around_models
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
-from turnwright_executor.rpc.forwarding import check_seen
+from turnwright_executor.rpc.forwarding import OpenWatches, check_seen
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectCalls
 from turnwright_executor.rpc.proposals import Inbox
 from turnwright_executor.rpc.sessions import ClientCommands
-from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.shell.placement import Placements

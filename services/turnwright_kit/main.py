@@ -10,8 +10,7 @@ from typing import TypeVar
 from turnwright_core.errors import TurnwrightError, message_of
 from turnwright_kit.event_loop import EventLoop
 from turnwright_kit.logs import configure_logs
-from turnwright_kit.memory import freeze_loaded, hide_memory
-from turnwright_kit.open_files import allow_open_files
+from turnwright_kit.memory import allow_open_files, freeze_loaded, hide_memory
 from turnwright_kit.pages import serve_readiness
 from turnwright_kit.server import RunningServer, serve_until_stopped
 from turnwright_kit.service import Service

@@ -1,4 +1,4 @@
-"""The memory of a service: hidden from other processes of the same user, and how often it is searched for cycles.
+"""What a service has of its host: memory that others cannot read, and is seldom searched for cycles; and open files.
 
 A service has the deployment's secret and the vendors' keys in its memory and often in its environment. Linux shows both
 in /proc to every process of the same user, which includes the models' commands unless they are sandboxed. A process
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 import sys
+from contextlib import suppress
 from typing import Final
 
 _PR_SET_DUMPABLE: Final = 4
@@ -31,3 +33,18 @@ def freeze_loaded() -> None:
     """Tell the garbage collector that what was loaded stays, and let it work less often."""
     gc.freeze()
     gc.set_threshold(_GC_OBJECTS)
+
+
+FILES: Final = 65_536
+"""Open files that suffice. Most systems start a process with 1,024, and a port for HTTP lets in a thousand connections
+of anybody: with those, databases and commands would find nothing left to open."""
+
+
+def allow_open_files() -> None:
+    """Let this process have as many open files as suffice, or as it may; what it had if that is more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Where the system has a limit of its own it stays as it was.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

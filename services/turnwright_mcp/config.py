@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_kit.sandbox.settings import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
+from turnwright_kit.sandbox.sandbox import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
 from turnwright_kit.settings import PeerSettings, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7445"

@@ -14,7 +14,7 @@ from turnwright_core.private_files import read_file, read_private
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables
 from turnwright_provider.domain.presets import BY_NAME, PRESETS, Preset
-from turnwright_provider.domain.prices import PRICE_PREFIX, read_prices
+from turnwright_provider.domain.usage import PRICE_PREFIX, read_prices
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 PACKAGED_SCRIPTS = Path(__file__).parent / "scripts"

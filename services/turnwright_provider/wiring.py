@@ -103,7 +103,7 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.domain.urls import public_url
     from turnwright_provider.ports import VendorState
-    from turnwright_provider.vendors.unconfigured import UnconfiguredVendor
+    from turnwright_provider.vendors.registry import UnconfiguredVendor
 
     if spec.problem:
         return UnconfiguredVendor(VendorState(public_url(spec.url), spec.problem, spec.settings, spec.is_unset))

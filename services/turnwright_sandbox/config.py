@@ -11,7 +11,7 @@ from turnwright_executor.config import (
     SH_OUTPUT_BYTES_MAX,
     SH_PROCESSES_MAX,
 )
-from turnwright_kit.sandbox.settings import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
+from turnwright_kit.sandbox.sandbox import SH_READABLE, SH_SANDBOX, SH_WRITABLE, SandboxChoice
 from turnwright_kit.settings import Settings, SettingsError, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7446"

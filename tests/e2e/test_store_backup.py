@@ -15,9 +15,8 @@ from turnwright_values.types import Tier
 from contract.store.harness import Client, append, new_project, new_run, set_, start_store, working_run
 from e2e.cli_process import Bench
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_store.edge.backup import back_up
+from turnwright_store.edge.backup import back_up, restore
 from turnwright_store.edge.database_copy import BackupError, open_database_file, snapshot_engine
-from turnwright_store.edge.restore import restore
 from turnwright_store.sql.tables import executors, meta, metadata, runs, search_marks
 
 

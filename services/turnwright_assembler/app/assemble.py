@@ -24,12 +24,12 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.title import title_rows
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.domain.account import ceiling_of
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
-from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptEditor, PromptPlugin

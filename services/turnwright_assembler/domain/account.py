@@ -10,6 +10,10 @@ Source: RU206-RU211; decisions C15, C24.
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import lru_cache
+from math import floor
+
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.fixed import FIXED_SCHEMES
 
@@ -32,3 +36,11 @@ class EntryCounts:
             counted, tokens = self.visible.setdefault(block.scheme or "file", [0, 0]), block.a_tokens
         counted[0] += by
         counted[1] += by * tokens
+
+
+# Cached: each packet asks, and there are few windows.
+@lru_cache(maxsize=256)
+def ceiling_of(context_length: int, ratio: float) -> int:
+    """Maximum tokens of a packet for a window of `context_length` tokens."""
+    # The decimal as written, not its binary approximation: floor(10 x 0.3) of a float may be too small by one.
+    return floor(context_length * Fraction(str(ratio)))

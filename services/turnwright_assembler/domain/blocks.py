@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.types import Entry, State, Visibility
 
-from turnwright_assembler.domain.envelope import attributes_text, tag_name, wrapped
+from turnwright_assembler.domain.envelope import attributes_text, framed, tag_name, wrapped
 from turnwright_assembler.domain.fixed import (
     FIXED_SCHEMES,
     EventPart,
@@ -25,7 +25,6 @@ from turnwright_assembler.domain.fixed import (
     plan_part,
     plan_text,
 )
-from turnwright_assembler.domain.framing import framed
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
 from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX

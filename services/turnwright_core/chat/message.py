@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
+from typing import Final
 
 from msgspec import Struct
 from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
@@ -64,3 +66,17 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
 def text_message(role: Role, text: str) -> Message:
     return Message(role, (Text(text),))
+
+
+_TYPES: Final = (
+    ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
+    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
+    ("image/gif", re.compile(rb"GIF8[79]a")),
+    ("image/webp", re.compile(rb"RIFF.{4}WEBP", re.DOTALL)),
+)
+"""By their magic numbers."""
+
+
+def image_type(data: bytes) -> str:
+    """The media type of an image that models accept; empty for any other data."""
+    return next((name for name, begins in _TYPES if begins.match(data)), "")

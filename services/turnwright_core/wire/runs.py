@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright.store.v1 import agents_pb2
+from turnwright.store.v1 import agents_pb2, lease_pb2, ledger_pb2
 from turnwright.types.v1 import (
     agent_pb2,
     budget_pb2,
@@ -17,10 +17,21 @@ from turnwright.types.v1 import (
     turn_pb2,
     usage_pb2,
 )
-from turnwright_values.store import StartAgentRequest, StartAgentResponse, WaitAgentsRequest, WaitAgentsResponse
+from turnwright_values.store import (
+    ClaimRunResponse,
+    GetLeaseResponse,
+    RenewLeasesResponse,
+    StartAgentRequest,
+    StartAgentResponse,
+    TitleCall,
+    WaitAgentsRequest,
+    WaitAgentsResponse,
+)
 from turnwright_values.types import (
     Agent,
     Capabilities,
+    FileConstraint,
+    FileConstraintKind,
     Loop,
     LoopSettings,
     Model,
@@ -36,7 +47,7 @@ from turnwright_values.types import (
 
 from turnwright_core.checks import invalid
 from turnwright_core.models import Effort, Reasoning
-from turnwright_core.wire.codec import codec, written
+from turnwright_core.wire.codec import codec, known, written
 from turnwright_core.wire.prompt_edits import EDITS
 
 _EFFORTS: Final[dict[int, Effort]] = {
@@ -87,3 +98,21 @@ waited_to_pb, waited_from_pb = codec(WaitAgentsResponse, agents_pb2.WaitAgentsRe
 
 
 queued_command_to_pb, queued_command_from_pb = codec(QueuedCommand, session_command_pb2.QueuedCommand)
+
+
+constraint_to_pb, constraint_from_pb = codec(
+    FileConstraint,
+    project_pb2.FileConstraint,
+    kind=(int, lambda number: known(FileConstraintKind, number or FileConstraintKind.ADD, "kind")),
+)
+claim_to_pb, claim_from_pb = codec(
+    ClaimRunResponse,
+    lease_pb2.ClaimRunResponse,
+    files=(
+        lambda files: ledger_pb2.AdoptFilesResponse(paths=files.keys(), hashes=files.values(), last=True),
+        lambda message: dict(zip(message.paths, message.hashes, strict=True)),
+    ),
+)
+renewal_from_pb = codec(RenewLeasesResponse, lease_pb2.RenewLeasesResponse)[1]
+lease_to_pb, lease_from_pb = codec(GetLeaseResponse, lease_pb2.GetLeaseResponse)
+title_call_to_pb, title_call_from_pb = codec(TitleCall, ledger_pb2.TitleCall)

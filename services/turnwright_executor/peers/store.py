@@ -48,12 +48,15 @@ from turnwright_core.limits import (
 )
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
-from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb, lease_from_pb, renewal_from_pb
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, hit_from_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_core.wire.runs import (
+    claim_from_pb,
+    constraint_from_pb,
+    lease_from_pb,
     queued_command_from_pb,
+    renewal_from_pb,
     run_from_pb,
     turn_from_pb,
 )

@@ -31,8 +31,13 @@ from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import WRITES_MAX
 from turnwright_core.packet_values import TurnPacket
-from turnwright_core.wire.claims import title_call_to_pb
-from turnwright_core.wire.runs import model_from_pb, start_agent_to_pb, started_from_pb, waited_from_pb
+from turnwright_core.wire.runs import (
+    model_from_pb,
+    start_agent_to_pb,
+    started_from_pb,
+    title_call_to_pb,
+    waited_from_pb,
+)
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.peers.schemes import KnownSchemes

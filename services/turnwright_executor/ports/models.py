@@ -1,8 +1,8 @@
-"""The port to the provider: streaming model calls."""
+"""The ports to the provider: streaming model calls, and which vendors there are."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -43,3 +43,7 @@ class Models(Protocol):
         `images` go with the user's message; the call is refused if the model takes none. `refused` is what the vendor
         has refused of the conversation before. With `limits_cost` the call is refused if its cost would be unknown.
         """
+
+
+CheckVendor = Callable[[str, str], Awaitable[None]]
+"""Refuses a `vendor/model` of an unknown vendor, naming the request's field. Raises INVALID_FIELD."""

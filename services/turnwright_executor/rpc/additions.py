@@ -14,7 +14,7 @@ from turnwright.runs.v1 import watch_runs_pb2 as watch_pb
 
 from turnwright_core import __version__
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_executor.ports.models import CheckVendor
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_kit.identity.policy import Policy

@@ -15,13 +15,13 @@ from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
-from turnwright_core.wire.claims import constraint_to_pb
 from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.runs import constraint_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_executor.ports.models import CheckVendor
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.runs.scheduler import Scheduler

@@ -1,18 +1,19 @@
-"""What servicers that call the store share: its peer, and which runs are there for a caller."""
+"""What servicers that call the store share: its peer, which runs are there for a caller, and open watches."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
 
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.runs.v1.run_service_pb2 import GetRunRequest
 from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright_values.types import Right
 
-from turnwright_core.errors import run_not_found
+from turnwright_core.errors import Reason, fault, run_not_found
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_executor.ports.models import CheckVendor
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
@@ -51,3 +52,43 @@ async def check_seen(store: Peer, address: RunAddress) -> None:
             raise run_not_found(address.project, address.run)
 
     also_needs(check)
+
+
+T = TypeVar("T")
+
+
+class OpenWatches:
+    """The open watches of this executor, to end them together. `heartbeat_s`: the interval of heartbeats in seconds."""
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self.heartbeat_s = heartbeat_s
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        self._closing.set()
+
+    async def follow(self, source: AsyncGenerator[T], silence_s: float | None = None) -> AsyncGenerator[T | None]:
+        """The items, and None after each `silence_s` seconds without one. Raises DRAINING.
+
+        The caller closes the source.
+        """
+        coming: asyncio.Future[T | None] | None = None
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(source, None))
+                await asyncio.wait((coming, closing), timeout=silence_s, return_when=asyncio.FIRST_COMPLETED)
+                if closing.done():
+                    raise fault(Reason.DRAINING, "The executor is shutting down: call the watch again.")
+                if not coming.done():
+                    yield None
+                    continue
+                if (item := coming.result()) is None:
+                    return
+                coming = None
+                yield item
+        finally:
+            waiting = [task for task in (coming, closing) if task]
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)

@@ -22,7 +22,7 @@ from turnwright.types.v1 import heartbeat_pb2
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_executor.domain.endings import AWAY
-from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_executor.rpc.forwarding import OpenWatches
 from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.peer import Around, Peer, rpc_of

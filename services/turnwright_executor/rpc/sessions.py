@@ -19,7 +19,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_executor.ports.models import CheckVendor
 from turnwright_executor.rpc.forwarding import CheckSeen
 from turnwright_executor.rpc.proposals import check_acceptance, waiting_effect
 from turnwright_executor.runs.scheduler import Scheduler

@@ -19,7 +19,7 @@ from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.copying import Cp, Mv
 from turnwright_executor.tools.delegating import Delegate, WaitAgents
 from turnwright_executor.tools.get import Get
-from turnwright_executor.tools.immediate import Think
+from turnwright_executor.tools.immediate import Think, Update
 from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
@@ -29,7 +29,6 @@ from turnwright_executor.tools.running import Env, Sh
 from turnwright_executor.tools.search import Search
 from turnwright_executor.tools.set import Set
 from turnwright_executor.tools.skill import Skill
-from turnwright_executor.tools.update import Update
 
 
 def build_tools(settings: ExecutorSettings, web: Web, shelf: Workspace | None = None) -> Mapping[str, Tool]:

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Loop, State, Tier
 
-from turnwright_core.chat.image_types import image_type
-from turnwright_core.chat.message import Image, Part
+from turnwright_core.chat.message import Image, Part, image_type
 from turnwright_core.chat.prompt_edits import PromptEdit, image_paths_in
 from turnwright_core.chat.timeline import IMAGES
 from turnwright_core.checks import invalid, over_limit

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from turnwright_kit.sandbox import landlock
 from turnwright_kit.sandbox.environment import allowed_environment
 from turnwright_kit.sandbox.readable import readable
-from turnwright_kit.sandbox.sandbox import SECRETS, Backend, Sandbox, expanded
-from turnwright_kit.sandbox.settings import SandboxChoice
+from turnwright_kit.sandbox.sandbox import SECRETS, Backend, Sandbox, SandboxChoice, expanded
 from turnwright_kit.sandbox.starting import ConfinedCommand, exit_of
 
 PROBE_S: Final = 30.0

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from turnwright_kit.sandbox.readable import git_paths_outside, is_replaceable
+from turnwright_kit.settings import setting
 
 SECRETS: Final = (
     *("~/.ssh", "~/.aws", "~/.kube", "~/.config/gcloud", "~/.netrc"),
@@ -107,3 +108,22 @@ def is_within(path: str, folder: str) -> bool:
 
 def expanded(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(os.path.expanduser(path) for path in paths)
+
+
+SandboxChoice = Literal["auto", "bubblewrap", "landlock", "limits"]
+
+SH_SANDBOX: Final[Any] = setting(
+    "How commands are confined: `bubblewrap` or `landlock` (the service refuses to start if it does not work), "
+    "`limits` (resource limits only: commands can read and change what the service can), or `auto` (bubblewrap, "
+    "else Landlock, else no command runs).",
+    "auto",
+)
+SH_WRITABLE: Final[Any] = setting(
+    "Directories outside the project that sandboxed commands may write to, separated by colons.",
+    "~/.cache:~/.npm:~/.cargo/registry:~/.cargo/git:~/go/pkg:~/.m2/repository:~/.gradle/caches:~/.gradle/wrapper",
+)
+SH_READABLE: Final[Any] = setting(
+    "Extra files and directories that sandboxed commands may read, such as `~/.gitconfig`, separated "
+    "by colons. The project, system files, toolchains and caches are readable anyway.",
+    "",
+)

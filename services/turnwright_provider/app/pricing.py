@@ -21,7 +21,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.model_calls import GeneratePart
 from turnwright_provider.domain.model_call import ReplyPart, was_cut
 from turnwright_provider.domain.presets import is_own_address
-from turnwright_provider.domain.prices import PRICE_PREFIX
+from turnwright_provider.domain.usage import PRICE_PREFIX
 
 TOKENS: Final = 1_000_000
 """Prices are per this many tokens."""

@@ -1,15 +1,20 @@
-"""The registry for plugins of the provider, which bring vendors. Source: RU306, RU308; docs/plugins.md."""
+"""The registry for plugins of the provider, which bring vendors, and vendors that lack their key.
+
+Source: RU306, RU308; docs/plugins.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from turnwright_kit.plugins import VENDORS, PluginRegistry, load_all
 from turnwright_provider.domain.endpoints import NAME
-from turnwright_provider.ports import Vendor
+from turnwright_provider.domain.failures import FailureClass, failed
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
+from turnwright_provider.ports import ModelCheck, Vendor, VendorState
 
 _METHODS: Final = ("describe", "stream", "check")
 
@@ -45,3 +50,21 @@ def load_vendors(enabled: str, taken: Iterable[str]) -> dict[str, Vendor]:
     """The vendors of the enabled plugins; for `enabled` see `select_plugins`. Raises SettingsError."""
     registry, _ = load_all(VendorRegistry(taken), ((VENDORS, enabled),))
     return registry.found
+
+
+class UnconfiguredVendor:
+    """Stands in for a vendor that cannot be called."""
+
+    def __init__(self, state: VendorState) -> None:
+        self._state = state
+
+    def describe(self) -> VendorState:
+        return self._state
+
+    async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
+        """Raise VendorError; callers check `describe` first."""
+        raise failed(FailureClass.INVALID, f"try {attempt} for {call.model}: {self._state.problem}")
+        yield  # type: ignore[unreachable]  # makes this an async generator, as the port wants
+
+    async def check(self, models: Sequence[str]) -> list[ModelCheck]:
+        return [ModelCheck(self._state.problem) for _ in models]

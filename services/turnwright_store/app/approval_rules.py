@@ -31,9 +31,9 @@ from turnwright_core.wire.rules import intended_effect, recorded_effect
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import rights_of
 from turnwright_store.app.loop_rights import check_decider, check_works, may_affect
-from turnwright_store.domain.askers import Asker, asker_json, asker_of, caller_of
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.viewers import Asker, asker_json, asker_of, caller_of
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import approval_rules as rows
 from turnwright_store.sql.approval_rules import RuleRow

@@ -21,7 +21,6 @@ from turnwright_store.app.ledger import begin_loop
 from turnwright_store.app.quotas import admit_run
 from turnwright_store.app.registry import add_run, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
-from turnwright_store.domain.askers import asker_json, asker_of
 from turnwright_store.domain.checks import (
     RUN_ALIAS,
     check_name,
@@ -30,6 +29,7 @@ from turnwright_store.domain.checks import (
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.settings_patch import follows_run, queued_settings
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.viewers import asker_json, asker_of
 from turnwright_store.domain.write_rules import check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows

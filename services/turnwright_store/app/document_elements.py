@@ -34,7 +34,7 @@ from turnwright_values.types import (
     Visibility,
 )
 
-from turnwright_core.chat.image_types import image_type
+from turnwright_core.chat.message import image_type
 from turnwright_core.checks import check_bytes, check_words
 from turnwright_core.errors import TurnwrightError, message_of
 from turnwright_core.json_items import JsonItem

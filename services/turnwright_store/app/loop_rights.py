@@ -14,8 +14,8 @@ from turnwright_values.types import Right
 
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.identity.policy import word_of
-from turnwright_store.domain.askers import asker_of, caller_of
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.viewers import asker_of, caller_of
 from turnwright_store.sql.runs import RunHead
 
 OF_ENTRIES: Final = (command_record_pb2.EFFECT_CLASS_PURE, command_record_pb2.EFFECT_CLASS_IDEMPOTENT)

@@ -33,10 +33,10 @@ from turnwright_store.app.approval_rules import check_acceptable
 from turnwright_store.app.loop_rights import OF_ENTRIES
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
-from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.viewers import asker_json
 from turnwright_store.domain.write_rules import check_path, check_record
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql.contents import find_entry

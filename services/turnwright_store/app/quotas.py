@@ -26,8 +26,8 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.domain.askers import asker_of
 from turnwright_store.domain.locks import QUOTAS_LOCK
+from turnwright_store.domain.viewers import asker_of
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import quotas as rows
 from turnwright_store.sql.grants import OF_CALLERS, bump_policy

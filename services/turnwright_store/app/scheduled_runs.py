@@ -24,7 +24,6 @@ from turnwright_store.app.commands import enqueue_loop
 from turnwright_store.app.inheritance import latest_asked
 from turnwright_store.app.loop_rights import check_asker
 from turnwright_store.app.run_events import turn_of_cause
-from turnwright_store.domain.askers import asker_of, caller_of
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import (
     OVERLAP,
@@ -39,7 +38,7 @@ from turnwright_store.domain.schedules import (
     with_firing,
 )
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.viewers import viewer_in
+from turnwright_store.domain.viewers import asker_of, caller_of, viewer_in
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import approval_rules
 from turnwright_store.sql import schedules as rows

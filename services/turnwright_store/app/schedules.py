@@ -28,7 +28,6 @@ from turnwright_store.app.loop_rights import check_asker
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.app.run_events import turn_of_cause, write_event
 from turnwright_store.app.scheduled_runs import STORE, begin_run, latest_runs, miss_run
-from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import (
@@ -41,6 +40,7 @@ from turnwright_store.domain.schedules import (
     pause_event,
 )
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.viewers import asker_json
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import schedules as rows
 from turnwright_store.sql.contents import find_entry

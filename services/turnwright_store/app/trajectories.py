@@ -37,7 +37,7 @@ from turnwright_values.types import (
     Visibility,
 )
 
-from turnwright_core.chat.image_types import image_type
+from turnwright_core.chat.message import image_type
 from turnwright_core.chat.timeline import CALLS, IMAGES, INJECT_TOOL, KNOWLEDGE_TOOL
 from turnwright_core.checks import check_bytes, over_limit
 from turnwright_core.errors import TurnwrightError

@@ -21,7 +21,6 @@ from turnwright_store.app.loop_rights import check_works
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.proposals import Resolution, resolve_proposal
 from turnwright_store.app.quotas import count_command
-from turnwright_store.domain.askers import asker_json
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.steering import (
     AbortLoop,
@@ -32,6 +31,7 @@ from turnwright_store.domain.steering import (
     split_by_steering,
 )
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.viewers import asker_json
 from turnwright_store.domain.write_rules import check_unfenced, check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, find_run, get_run, get_run_head

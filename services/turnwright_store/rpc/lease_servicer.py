@@ -12,7 +12,7 @@ from turnwright_values.store import Durability, Lease, LeaseState
 
 from turnwright_core.checks import check_count
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
+from turnwright_core.wire.runs import claim_to_pb, lease_to_pb
 from turnwright_core.wire.times import span_from_pb, span_to_pb
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import leases as app

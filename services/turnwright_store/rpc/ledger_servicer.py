@@ -22,9 +22,15 @@ from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.claims import claim_to_pb, title_call_from_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
-from turnwright_core.wire.runs import agent_to_pb, start_agent_from_pb, started_to_pb, wait_agents_from_pb
+from turnwright_core.wire.runs import (
+    agent_to_pb,
+    claim_to_pb,
+    start_agent_from_pb,
+    started_to_pb,
+    title_call_from_pb,
+    wait_agents_from_pb,
+)
 from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import agents, commands, control, leases, ledger

@@ -10,8 +10,8 @@ from turnwright.projects.v1 import project_service_pb2_grpc
 from turnwright_values.types import Assembly, Right
 
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known
+from turnwright_core.wire.runs import constraint_from_pb, constraint_to_pb
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import bit_of, check_service
 from turnwright_store.app import registry, store_rules

@@ -14,8 +14,8 @@ from turnwright_values.types import Budget, Loop, LoopSettings, Mode, Usage
 
 from turnwright_core.converters import converter
 from turnwright_core.runs import LOOP_OPEN, QUEUED
-from turnwright_store.domain.askers import asker_of
 from turnwright_store.domain.settings_patch import QueuedSettings
+from turnwright_store.domain.viewers import asker_of
 from turnwright_store.sql.clauses import insertion, picked, rows_in_revisions, unanswered
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import loops

@@ -72,7 +72,7 @@ class RunHead(Struct, frozen=True):
     has_webhooks: bool
     """Whether there are webhooks, which may be told of the run."""
     asked_by: str | None
-    """Who asked for its active loop, as it is stored (domain.askers); None or empty: there is none, or nobody knows."""
+    """Who asked for its active loop, as stored (domain.viewers); None or empty: there is none, or nobody knows."""
 
     def cursor(self, incarnation: str) -> Cursor:
         return Cursor(incarnation, self.revision_run, self.revision_project, self.revision_global)

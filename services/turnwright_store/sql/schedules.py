@@ -10,8 +10,8 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, literal_column, or_, select, update
 from turnwright_values.types import Schedule, ScheduleOverlap
 
-from turnwright_store.domain.askers import asker_of
 from turnwright_store.domain.schedules import Firing
+from turnwright_store.domain.viewers import asker_of
 from turnwright_store.sql.clauses import insertion, picked
 from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.loops import settings_json, settings_of

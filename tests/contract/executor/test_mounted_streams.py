@@ -11,8 +11,8 @@ from turnwright_values.types import Grant, GrantRole, Tier
 
 from services import token_for
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_executor.rpc.forwarding import OpenWatches
 from turnwright_executor.rpc.mounting import mounts
-from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.identity.policy import Policy, PolicySnapshot
 from turnwright_kit.peer import Peer

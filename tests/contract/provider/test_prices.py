@@ -7,7 +7,7 @@ from sse_server import Answer, SseServer, delta, events
 from turnwright_kit.settings import SettingsError, load
 from turnwright_provider.app.pricing import cost_of_call
 from turnwright_provider.config import ProviderSettings
-from turnwright_provider.domain.prices import Price
+from turnwright_provider.domain.usage import Price
 
 USAGE = {
     "prompt_tokens": 1_000_000,

@@ -1,8 +1,8 @@
 import pytest
 
 from cases import load_cases
+from turnwright_assembler.domain.account import ceiling_of
 from turnwright_assembler.domain.ladder import TokenBudget
-from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_core.text import tokens_of
 
 BUDGET = load_cases("rummy/budget.jsonl")

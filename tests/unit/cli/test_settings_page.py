@@ -9,7 +9,7 @@ import pytest
 from settings_page import USERS, page, settings_classes
 from turnwright_cli.invocation import TABLES
 from turnwright_kit.settings import PREFIX
-from turnwright_provider.domain.prices import PRICE_PREFIX
+from turnwright_provider.domain.usage import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 ALL = {name: field for _, kind in settings_classes() for name, field in kind.fields.items()}

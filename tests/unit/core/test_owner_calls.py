@@ -74,8 +74,8 @@ from turnwright_core.packet_values import PacketMessage, TurnPacket
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
-from turnwright_core.wire.claims import claim_from_pb, claim_to_pb
 from turnwright_core.wire.model_calls import GENERATE
+from turnwright_core.wire.runs import claim_from_pb, claim_to_pb
 from turnwright_core.wire.schemes import registry_to_pb
 
 SCHEME = BUILT_IN.rules("log")
