@@ -302,7 +302,7 @@ class HostedShell:
 
     def _lasts_ms(self, ends_s: float) -> int:
         # 0 would mean no end at all.
-        return 0 if isinf(ends_s) and ends_s > 0 else max(1, int((ends_s - self._now_s()) * 1000))
+        return 0 if isinf(ends_s) and ends_s > 0 else max(1, int((max(ends_s, 0.0) - self._now_s()) * 1000))
 
 
 class GrpcSandboxHosts:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +20,12 @@ from contract.executor.proposing import DONE, GO_ON, person
 from contract.executor.sandboxes import TOKEN, host, host_server, hosted_stack, registered
 from contract.executor.tool_servers import stack
 from living import is_alive
+from needs import left_out
 from services import SECRET, running
 from turnwright_core.errors import DeniedError, PreconditionError, Reason
+from turnwright_executor.domain.tool_servers import RegisteredServer
+from turnwright_executor.peers.sandboxes import GrpcSandboxHosts
+from turnwright_kit.sandbox import landlock
 
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
 
@@ -260,6 +266,13 @@ async def refused(*given, **arguments):
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_the_operator_has_not_made_a_host_has_no_projects():
+    servers = [RegisteredServer("box", "127.0.0.1:1")]
+    with pytest.raises(PreconditionError, match="`workspaces = true`"):
+        await GrpcSandboxHosts(None, lambda: servers, time.monotonic, 0.0).locate("box:/shop")
+
+
+@pytest.mark.asyncio
 async def test_an_executor_that_has_lost_a_run_is_refused(tmp_path, shop):
     place = {"path": "/shop"}
     wanted = {"place": place, "path": "a.txt", "content": "new\n", "base_hash": hashlib.sha256(b"old\n").hexdigest()}
@@ -289,6 +302,28 @@ async def test_a_command_ends_with_its_lease_unless_that_is_renewed(tmp_path, sh
                 break
         *_, end = await running
         assert json.loads(end.result.parts[0].text)["exit_code"] == -9
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_commands_see_neither_other_projects_nor_the_secret_of_the_host(tmp_path, monkeypatch, shop, backend):
+    if backend == "landlock" and landlock.problem():
+        left_out("Landlock", landlock.problem())
+    if backend == "bubblewrap" and not shutil.which("bwrap"):
+        left_out("bubblewrap", "install it")
+    (shop / "link").symlink_to("../other")
+    tries = (f"{shop.parent}/other/canary.txt", "link/canary.txt", "../other/canary.txt", f"{tmp_path}/host/token")
+    reading = "; ".join(f"cat {path}" for path in tries)
+    async with host(tmp_path, sh_sandbox=backend), hosted_stack(tmp_path, monkeypatch) as services:
+        (tmp_path / "host" / "token").write_text(TOKEN)
+        services.script(f"<sh>cat a.txt; {reading}; env; echo mine > ../other/made</sh>{GO_ON}", DONE)
+        assert (await services.until(await services.act())).status in (200, 422)
+        found = [one async for one in services.client.list_entries(services.project, "r", "sh://turn_1/*")]
+        said = "".join(one.body for one in found)
+        assert said.startswith("old\n")
+        assert "secret\n" not in said
+        assert TOKEN not in said
+        assert not (shop.parent / "other" / "made").exists()
 
 
 @pytest.mark.asyncio
