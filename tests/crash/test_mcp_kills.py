@@ -103,6 +103,12 @@ async def test_a_kill_in_a_call_repeats_nothing_that_is_outside(tmp_path, victim
     check(await killed_in_a_call(tmp_path, victims, tool), tool)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_a_kill_of_what_calls_the_servers_has_an_idempotent_call_made_again(tmp_path):
+    check(await killed_in_a_call(tmp_path, "bridge", "idempotent"), "idempotent")
+
+
 def check(found: tuple[list[str], str, int], tool: str) -> None:
     begun, outcome, status = found
     if tool == "work":

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.tool.v1 import tool_service_pb2 as pb
@@ -38,6 +39,8 @@ REFRESH_S: Final = 5.0
 """Seconds after which it is asked again."""
 AWAY_S: Final = 3.0
 """Seconds for which one that was away is not tried again."""
+LOOK_S: Final = 0.1
+"""Seconds between two looks whether one that has left in a call is back."""
 CANCEL_S: Final = 2.0
 CONNECTIONS_MAX: Final = 1024
 """Servers, and lists of them, that are remembered."""
@@ -67,6 +70,8 @@ _LOST: Final = frozenset(
     }
 )
 """Statuses after which nobody knows what became of a call."""
+
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 _log = get_logger("tools")
 
@@ -222,15 +227,18 @@ class GrpcToolServers:
                 "by somebody else. It was not called. A new task gets the tools of the one that is there now."
             )
             raise CallFailedError("conflict:409", text, is_sent=False)
+        timeout_s = call.timeout_s or found.timeout_s
+        end_s = (call.began_s or time.monotonic()) + timeout_s
         try:
-            channel = await self._ready(found)
+            channel = await (self._back(found, end_s) if call.began_s else self._ready(found))
             metadata = self._metadata(found)
         except Away as away:
             raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
         stub = tool_service_pb2_grpc.ToolServiceStub(channel)
         with self._calling_back(found, call) as callback:
-            request = self._request(found, call, callback)
-            stream = stub.Dispatch(request, timeout=call.timeout_s or found.timeout_s, metadata=metadata)
+            left_s = max(0.0, end_s - time.monotonic()) if call.began_s else timeout_s
+            request = _request(call, callback, left_s)
+            stream = stub.Dispatch(request, timeout=left_s, metadata=metadata)
             is_over = False
             try:
                 async for message in stream:
@@ -245,7 +253,7 @@ class GrpcToolServers:
                 raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
             except grpc.aio.AioRpcError as error:
                 is_over = True
-                raise self._failed(found, call.timeout_s or found.timeout_s, error) from None
+                raise _failed(found, timeout_s, error) from None
             finally:
                 stream.cancel()
                 if not is_over:
@@ -262,31 +270,6 @@ class GrpcToolServers:
             return await self._registered(project)
         except TurnwrightError as error:
             raise CallFailedError("unavailable:503", error.message, is_sent=False) from None
-
-    def _request(self, server: RegisteredServer, call: RemoteCall, callback: pb.Callback | None) -> pb.DispatchRequest:
-        request = pb.DispatchRequest(
-            project=call.project,
-            run=call.run,
-            call_id=call.call_id,
-            tool=call.tool,
-            arguments=call.arguments,
-            epoch=call.epoch,
-            idempotency_key=call.key,
-            proposal_state=call.state,
-            comment=call.comment,
-            tool_version=call.tool_version,
-            principal=call.principal,
-            callback=callback,
-        )
-        request.deadline.FromMilliseconds(round((time.time() + (call.timeout_s or server.timeout_s)) * 1000))
-        return request
-
-    def _failed(self, server: RegisteredServer, timeout_s: float, error: grpc.aio.AioRpcError) -> CallFailedError:
-        outcome = _HTTP.get(error.code(), "tool:500")
-        text = f"{server.name}: {_words(error)}"
-        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            text = f"{server.name} gave no result within {timeout_s:g} s."
-        return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in _LOST)
 
     def _cancel(self, stub: tool_service_pb2_grpc.ToolServiceAsyncStub, call: RemoteCall, metadata: object) -> None:
         """Say that a call is to stop, for servers that do not see the end of its stream."""
@@ -311,14 +294,37 @@ class GrpcToolServers:
         own = self._mcp.metadata(server) if server.is_mcp else ()
         return (*server.headers, *secrets, *own)
 
-    async def _ready(self, server: RegisteredServer) -> grpc.aio.Channel:
-        """A channel with a connection. Raises Away, at once if it has just been away."""
+    async def _back(self, server: RegisteredServer, end_s: float) -> grpc.aio.Channel:
+        """A channel to a server that has left in a call, once it is back and says that it is well. Raises Away."""
+        check = health_pb2.HealthCheckRequest(service=_SERVICE)
+        while True:
+            try:
+                channel = await self._ready(server, is_again=True)
+                answer = await health_pb2_grpc.HealthStub(channel).Check(
+                    check, timeout=DESCRIBE_S, metadata=self._metadata(server)
+                )
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return channel
+                why = f"{server.name} says that it is not ready."
+            except Away as away:
+                why = str(away)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _LOST:
+                    # It does not tell of its health, but is there.
+                    return channel
+                why = f"{server.name}: {_words(error)}"
+            if time.monotonic() > end_s:
+                raise Away(f"It has left in the call, and was not back in time. {why}")
+            await asyncio.sleep(LOOK_S)
+
+    async def _ready(self, server: RegisteredServer, *, is_again: bool = False) -> grpc.aio.Channel:
+        """A channel with a connection. Raises Away, at once if it has just been away and this is not `is_again`."""
         connect_s = CONNECT_S
         if server.is_mcp:
-            # It takes connections a while before it answers.
-            server, connect_s = await self._mcp.server(), START_S
+            # It takes connections a while before it answers; one that has just been killed may take some, too.
+            server, connect_s = await self._mcp.server(), CONNECT_S if is_again else START_S
         until_s, why = self._away.get(server, (0.0, ""))
-        if time.monotonic() < until_s:
+        if time.monotonic() < until_s and not is_again:
             raise Away(why)
         channel = self._channels.get(server)
         if channel is not None and channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
@@ -365,6 +371,33 @@ def _event_of(message: pb.DispatchResponse) -> CallEvent | None:
         case "result":
             return result_from_pb(message.result)
     return None
+
+
+def _request(call: RemoteCall, callback: pb.Callback | None, left_s: float) -> pb.DispatchRequest:
+    request = pb.DispatchRequest(
+        project=call.project,
+        run=call.run,
+        call_id=call.call_id,
+        tool=call.tool,
+        arguments=call.arguments,
+        epoch=call.epoch,
+        idempotency_key=call.key,
+        proposal_state=call.state,
+        comment=call.comment,
+        tool_version=call.tool_version,
+        principal=call.principal,
+        callback=callback,
+    )
+    request.deadline.FromMilliseconds(round((time.time() + left_s) * 1000))
+    return request
+
+
+def _failed(server: RegisteredServer, timeout_s: float, error: grpc.aio.AioRpcError) -> CallFailedError:
+    outcome = _HTTP.get(error.code(), "tool:500")
+    text = f"{server.name}: {_words(error)}"
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        text = f"{server.name} gave no result within {timeout_s:g} s."
+    return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in _LOST)
 
 
 def _words(error: grpc.aio.AioRpcError) -> str:

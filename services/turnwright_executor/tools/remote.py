@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, Protocol
@@ -66,7 +67,9 @@ class RemoteCall(Struct, frozen=True):
     calls_back: bool = False
     """Whether its server may call the runtime while it lasts."""
     timeout_s: float = 0.0
-    """Time limit; 0: that of its server."""
+    """Time limit of all attempts together; 0: that of its server."""
+    began_s: float = 0.0
+    """When the first attempt began, by the monotonic clock: its server has left, and is waited for. 0: this is it."""
 
 
 class CallProgress(Struct, frozen=True):
@@ -200,15 +203,18 @@ class RemoteTool(OutsideTool):
 
     async def _attempts(self, call: RemoteCall, context: Context) -> AsyncGenerator[CallEvent]:
         """The events of a call, which is sent again with the same key if that is allowed and may help."""
+        began_s = time.monotonic()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 async with aclosing(self._servers.dispatch(self.spec.server, call)) as events:
                     async for event in events:
                         yield event
             except CallFailedError as error:
+                error.is_sent = error.is_sent or attempt > 1
                 is_repeated = error.is_lost and self.effect_class is not EffectClass.OUTSIDE
                 if not is_repeated or attempt == ATTEMPTS_MAX or error.outcome.endswith("504"):
                     raise
+                call = replace(call, began_s=began_s)
             else:
                 return
 
@@ -257,12 +263,13 @@ class _Running:
         raise CallFailedError("protocol:502", "The server ended the call without a result.", is_sent=True, is_lost=True)
 
     async def _grow(self, text: str) -> None:
-        if not self._output or not text or self._bytes >= PROGRESS_BYTES_MAX:
+        left = PROGRESS_BYTES_MAX - self._bytes
+        text = text[:left].encode()[:left].decode(errors="ignore")
+        if not self._output or not text:
             return
         if not self._is_open:
             await self._output.open()
             self._is_open = True
-        text = text[: PROGRESS_BYTES_MAX - self._bytes]
         self._bytes += len(text.encode())
         await self._output.append(self._output.numbers[0], text)
 

@@ -19,6 +19,7 @@ from services import token_for
 from turnwright_client import Client
 from turnwright_client.tool_server import ToolServer
 from turnwright_core.errors import TurnwrightError
+from turnwright_executor.peers.tool_servers import CONNECT_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -151,6 +152,32 @@ async def test_a_server_that_dies_in_a_call_leaves_an_outside_call_unknown(
         assert record.outcome == outcome
     # One that comes again is answered with what became of the first.
     assert len(calls) == 1
+
+
+async def test_a_server_that_is_away_for_longer_than_a_connection_takes_gets_an_idempotent_call_again(
+    tmp_path, monkeypatch
+):
+    began, address = asyncio.Event(), f"unix:{tmp_path}/t.sock"
+    first, second = ToolServer(), ToolServer()
+
+    @first.tool("keep", "Keeps.", effect_class="idempotent")
+    async def hangs(call):
+        began.set()
+        await asyncio.Event().wait()
+
+    @second.tool("keep", "Keeps.", effect_class="idempotent")
+    async def keeps(call):
+        return "kept"
+
+    async with stack(tmp_path, monkeypatch, {"t": address}) as services:
+        async with served(first, address):
+            services.script(f"<t.keep/>{GO_ON}", DONE)
+            queued = await services.act()
+            await asyncio.wait_for(began.wait(), 60)
+        await asyncio.sleep(CONNECT_S + 1)
+        async with served(second, address):
+            assert (await services.until(queued)).status == 200
+        assert (await services.entry("log://turn_1/result/t.keep/1")).body == "kept"
 
 
 def many(server: ToolServer, number: int) -> list[str]:
