@@ -36,6 +36,11 @@ HTTP_CONNECT_S: Final = 10.0
 LEAVE_S: Final = 2.0
 """Seconds that a server has to end once its input has."""
 LIMITS: Final = ProcessLimits(cpu_s=0)
+UNAUTHORIZED: Final = 401
+NEEDS_LOGIN: Final = (
+    "it needs a login (HTTP 401): register it again with its key as --header, or with --oauth and its token in the "
+    "private file that docs/mcp.md names"
+)
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -194,7 +199,7 @@ class HttpServer(Struct, frozen=True):
                 headers=dict(self.headers),
                 auth=self.auth,
                 timeout=httpx2.Timeout(HTTP_CONNECT_S, read=None),
-                transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint),
+                transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, has_auth=self.auth is not None),
                 trust_env=False,
             ) as client,
             streamable_http_client(self.url, http_client=client) as streams,
@@ -205,11 +210,14 @@ class HttpServer(Struct, frozen=True):
 class _Bounded(httpx2.AsyncBaseTransport):
     """Ends answers that are too long; streams of events have bounds of their own."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, complaint: Complaint) -> None:
-        self._inner, self._complaint = inner, complaint
+    def __init__(self, inner: httpx2.AsyncBaseTransport, complaint: Complaint, *, has_auth: bool) -> None:
+        self._inner, self._complaint, self._has_auth = inner, complaint, has_auth
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
+        # With OAuth it may only be time for a fresh token.
+        if response.status_code == UNAUTHORIZED and not self._has_auth:
+            self._complaint.reason = NEEDS_LOGIN
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Counted(response.stream, self._complaint)
         return response

@@ -144,6 +144,7 @@ async def test_a_server_by_http_is_called_with_its_headers(tmp_path):
             assert lost.code() is grpc.StatusCode.UNAVAILABLE
             error = await bridge.refused({"url": url}, "echo", arguments='{"text": "hi"}')
             assert error.code() is REFUSED
+            assert "needs a login (HTTP 401)" in error.details()
 
 
 async def test_a_project_has_servers_only_at_hosts_that_the_operator_names(tmp_path):
