@@ -1,6 +1,7 @@
 """JSON Schema for answers: validates a schema, and describes what is wrong with an answer for its model.
 
-`$ref` never fetches anything, and patterns have a time limit: schemas come from clients, answers from models.
+`$ref` never fetches anything, and both have a time limit, patterns included: schemas come from clients and servers,
+answers from models. Times are those that the thread works, so a busy host refuses no more than another one.
 """
 # ruff: noqa: PLC0415
 
@@ -12,13 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from turnwright_core.json_text import JsonObject, parse_json
 
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a schema, in bytes of UTF-8."""
+
+SCHEMA_S_MAX: Final = 0.5
+"""Time limit for looking at a schema, in seconds: one of 64 KiB takes 0.3 s unless it is mostly braces."""
 
 ANSWER_S_MAX: Final = 0.5
 """Time limit for holding one answer against its schema, in seconds: patterns and references can take any time."""
@@ -37,9 +41,13 @@ PLACE_CHARS_MAX: Final = 100
 """Of the path in it."""
 
 
-def check_schema(text: str) -> dict[str, Any]:
-    """The JSON Schema in a text. Raises ValueError with a sentence for a text that is none of type object."""
-    schema: dict[str, Any] = _compiled(text).schema
+def check_schema(text: str, seconds_max: float = SCHEMA_S_MAX) -> dict[str, Any]:
+    """The JSON Schema in a text. Raises ValueError with a sentence for a text that is none or takes longer."""
+    _begin(seconds_max)
+    try:
+        schema: dict[str, Any] = _compiled(text).schema
+    except TimeoutError:
+        raise ValueError("The schema takes too long to check: make it smaller, with fewer references") from None
     return schema
 
 
@@ -70,9 +78,11 @@ def value_problem(schema: str, value: object, what: str) -> str:
     from jsonschema.exceptions import best_match
     from referencing.exceptions import Unresolvable
 
-    _ends_s.set(time.monotonic() + ANSWER_S_MAX)
     try:
-        error = best_match(_compiled(schema).iter_errors(value))
+        _begin(SCHEMA_S_MAX)
+        compiled = _compiled(schema)
+        _begin(ANSWER_S_MAX)
+        error = best_match(compiled.iter_errors(value))
     except TimeoutError:
         return f"The schema took too long on the {what}, with its patterns or references; write shorter texts."
     except RecursionError:
@@ -93,39 +103,65 @@ def _shortened(place: str, message: str, what: str) -> str:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     """The compiled schema. Raises ValueError for an invalid one."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import extend
+    from jsonschema.exceptions import best_match
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012
 
     try:
         schema = parse_json(text)
         # Python's parser accepts NaN and Infinity, which are not JSON.
-        json.dumps(schema, allow_nan=False)
+        written = json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"The schema is not JSON: {error}") from None
     if not isinstance(schema, dict):
         raise ValueError("The schema must be a JSON object")  # noqa: TRY004 - a text is what was given
+    bounded, of_schemas = _bounded()
     try:
-        Draft202012Validator.check_schema(schema)
-    except (SchemaError, RecursionError) as error:
-        raise ValueError(f"It is not a JSON Schema: {getattr(error, 'message', error)}") from None
-    try:
+        schema = _of_one_draft(schema)
+        wrong = best_match(of_schemas.iter_errors(schema))
+        if wrong is not None:
+            raise ValueError(f"It is not a JSON Schema: {wrong.message}")
         _check_references(schema, Registry().resolver_with_root(DRAFT202012.create_resource(schema)), {})
     except RecursionError:
         raise ValueError("The schema is nested too deeply") from None
-    timed = {name: _in_time(check) for name, check in Draft202012Validator.VALIDATORS.items()}
-    bounded = extend(  # type: ignore[no-untyped-call]
-        Draft202012Validator,
-        {
-            **timed,
-            "pattern": _pattern,
-            "patternProperties": _pattern_properties,
-            "uniqueItems": _unique_items,
-        },
-    )
+    if '"unevaluatedProperties"' in written and '"patternProperties"' in written:
+        # The library would look for the patterns by itself, without an end.
+        raise ValueError("It has `unevaluatedProperties` beside `patternProperties`: write `additionalProperties`")
     return bounded(schema, registry=Registry())
+
+
+@cache
+def _bounded() -> tuple[Any, Any]:
+    """The library's class of validators, each keyword of which looks at the time, and the one for schemas."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012
+
+    own = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+    }
+    timed = {name: _in_time(check) for name, check in {**Draft202012Validator.VALIDATORS, **own}.items()}
+    bounded = extend(Draft202012Validator, timed)  # type: ignore[no-untyped-call]
+    known = ((uri, DRAFT202012.create_resource(_of_one_draft(REGISTRY.contents(uri)))) for uri in REGISTRY)
+    return bounded, bounded(_of_one_draft(bounded.META_SCHEMA), registry=Registry().with_resources(known))
+
+
+def _of_one_draft(schema: Any) -> Any:
+    """A schema in which nothing names its draft: for what does, the library takes a class without limits."""
+    if isinstance(schema, list):
+        return [_of_one_draft(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: value if name in _DATA else _of_one_draft(value)
+        for name, value in schema.items()
+        if name != "$schema" or not isinstance(value, str)
+    }
 
 
 def _check_references(schema: Any, resolver: Any, known: dict[int, bool]) -> None:
@@ -137,6 +173,7 @@ def _check_references(schema: Any, resolver: Any, known: dict[int, bool]) -> Non
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
+    _left_s()
     if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
         resolver = resolver.in_subresource(DRAFT202012.create_resource(schema))
     if isinstance(schema, dict):
@@ -177,12 +214,16 @@ def _check_end(schema: JsonObject, resolver: Any, known: dict[int, bool]) -> Non
 
 
 _ends_s: Final[ContextVar[float]] = ContextVar("turnwright_schema_ends_s")
-"""When the answer that is looked at must have been."""
+"""When what is looked at must have been, in the time of this thread."""
+
+
+def _begin(seconds: float) -> None:
+    _ends_s.set(time.thread_time() + seconds)
 
 
 def _left_s() -> float:
-    """Seconds that are left for the answer. Raises TimeoutError."""
-    left_s = _ends_s.get() - time.monotonic()
+    """Seconds that are left. Raises TimeoutError."""
+    left_s = _ends_s.get() - time.thread_time()
     if left_s <= 0:
         raise TimeoutError
     return left_s
@@ -210,6 +251,17 @@ def _pattern_properties(validator: Any, patterns: JsonObject, value: Any, _schem
         for key in value if isinstance(value, dict) else ():
             if _found(pattern, key):
                 yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, wanted: object, value: Any, schema: JsonObject) -> Iterator[object]:
+    """The library looks for patterns without an end, so it is given none: what they match is left out."""
+    from jsonschema import Draft202012Validator
+
+    patterns = schema.get("patternProperties")
+    if patterns and isinstance(value, dict):
+        value = {name: one for name, one in value.items() if not any(_found(pattern, name) for pattern in patterns)}
+        schema = {name: one for name, one in schema.items() if name != "patternProperties"}
+    yield from Draft202012Validator.VALIDATORS["additionalProperties"](validator, wanted, value, schema) or ()
 
 
 def _unique_items(_validator: object, is_wanted: object, value: object, _schema: object) -> Iterator[object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -33,6 +34,10 @@ SCHEMA_BYTES_MAX: Final = 256 * 1024
 """A tool with a larger schema is not offered, in bytes of UTF-8."""
 SCHEMA_SHOWN_BYTES_MAX: Final = 16 * 1024
 """Of a larger one a model is shown the outermost level."""
+SCHEMA_S_MAX: Final = 2.0
+"""Nor one that takes longer to check, in seconds of work."""
+SCHEMAS_S_MAX: Final = 4.0
+"""Nor those that are left when the schemas of a server have taken as long."""
 TOOLS_MAX: Final = 1000
 """Tools of one server."""
 SHORT_CHARS_MAX: Final = 200
@@ -107,11 +112,13 @@ def specs_of(server: str, described: Sequence[DescribedTool], allowed: Iterable[
     wanted = frozenset(allowed)
     chosen = [one for one in described[:TOOLS_MAX] if not wanted or one.name in wanted]
     names = mapped_names(server, [one.name for one in chosen])
+    ends_s = time.thread_time() + SCHEMAS_S_MAX
     seen: set[str] = set()
     specs = []
     for one in chosen:
         if one.name not in seen:
-            specs.append(_spec(server, names[one.name], one))
+            left_s = min(SCHEMA_S_MAX, ends_s - time.thread_time())
+            specs.append(_spec(server, names[one.name], one, left_s))
         seen.add(one.name)
     return specs
 
@@ -134,7 +141,7 @@ def native_name(name: str) -> str:
     return name.replace(".", DOT, 1)
 
 
-def _spec(server: str, name: str, one: DescribedTool) -> ServedTool:
+def _spec(server: str, name: str, one: DescribedTool, seconds_max: float) -> ServedTool:
     problems = [] if name == f"{server}.{one.name}" else [f"Its server calls it {one.name[:NAME_CHARS_MAX]!r}."]
     description = one.description.strip()
     if len(description) > DESCRIPTION_CHARS_MAX:
@@ -143,7 +150,7 @@ def _spec(server: str, name: str, one: DescribedTool) -> ServedTool:
     schema, shown, refusal = one.schema.strip(), "", ""
     if schema:
         try:
-            checked = _checked(schema)
+            checked = _checked(schema, seconds_max)
         except ValueError as error:
             refusal = f"{str(error)[:SHORT_CHARS_MAX]}: the tool is not offered until its server says another schema."
             schema = ""
@@ -172,11 +179,11 @@ def _spec(server: str, name: str, one: DescribedTool) -> ServedTool:
     )
 
 
-def _checked(text: str) -> JsonObject:
+def _checked(text: str, seconds_max: float) -> JsonObject:
     """The schema. Raises ValueError with a sentence for one that cannot be offered."""
     if (size := len(text.encode(errors="replace"))) > SCHEMA_BYTES_MAX:
         raise ValueError(f"Its schema has {size} bytes, and at most {SCHEMA_BYTES_MAX} are allowed")
-    schema = check_schema(text)
+    schema = check_schema(text, seconds_max)
     if schema.get("type") != "object":
         raise ValueError("Its schema is not of type object")
     return schema
