@@ -128,5 +128,5 @@ async def test_two_hundred_kills_settle_each_record(tmp_path):
         root = tmp_path / str(number)
         root.mkdir()
         tool = chance.choice(["idempotent", "work"])
-        victims = chance.choice(["server", "executor", "server and executor"])
+        victims = chance.choice(["server", "bridge", "executor", "server and executor"])
         check(await killed_in_a_call(root, victims, tool), tool)
