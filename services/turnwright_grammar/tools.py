@@ -69,7 +69,7 @@ _SHAPES: Mapping[str, _Shape] = {
     "set_plan": _Shape(synonyms={"plan_id": _PLAN}, body_names=(*_BODY, "plan", "items"), trimmed=True),
     "update_plan": _Shape(synonyms={"plan_id": _PLAN}, body_names=(*_BODY, "note", "delta"), trimmed=True),
     "get_plan": _Shape(filled="plan_id", synonyms={"plan_id": _PLAN}, trimmed=True),
-    "delegate": _Shape(synonyms={"name": ("agent", "id")}, body_names=(*_BODY, "prompt", "task"), trimmed=True),
+    "delegate": _Shape(synonyms={"name": ("id",)}, body_names=(*_BODY, "prompt", "task"), trimmed=True),
     "wait_agents": _Shape(filled="names", synonyms={"names": ("name", "agents", "ids")}, trimmed=True),
     "think": _Shape(body_names=(*_BODY, "thought"), trimmed=True),
 }

@@ -1,4 +1,4 @@
-"""Calls in progress: what a server says while it works, what it asks people, and what becomes of it.
+"""Calls of MCP servers in progress: what one says while it works, what it asks people, and what becomes of it.
 
 A question of a server of 2026 ends its call: what the server needs to go on is kept with the proposal, and outlives
 everything. One of earlier versions waits within its call: it is held here while the proposal waits, for at most
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
@@ -20,31 +20,13 @@ from pydantic import TypeAdapter
 from turnwright.tool.v1 import result_pb2
 
 from turnwright_mcp.connection import McpConnection, Sample, words_of
+from turnwright_mcp.held import CallLostError, HeldCall, Question
 from turnwright_mcp.questions import answer_of, question_text
-from turnwright_mcp.results import FAILED, result_to_pb
-
-HELD_S: Final = 3600.0
-"""Seconds that a call of an earlier protocol waits for its answer."""
-PROGRESS_MAX: Final = 256
-"""Pieces of progress that wait to be sent; more are left out."""
-HELD: Final = b"held"
-"""The state of a proposal whose call is held here."""
-BAD_GATEWAY: Final = 502
+from turnwright_mcp.results import BAD_GATEWAY, failure, result_to_pb
 
 _STATUSES: Final = {types.INVALID_PARAMS: 400, types.METHOD_NOT_FOUND: 404, types.INVALID_REQUEST: 400}
 _GONE: Final = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
 _REQUESTS: Final[TypeAdapter[dict[str, types.InputRequest]]] = TypeAdapter(dict[str, types.InputRequest])
-
-
-class CallLostError(Exception):
-    """Nobody knows what has become of a call. The text says why."""
-
-
-class Question(Struct, frozen=True):
-    """What a call asks a person before it goes on."""
-
-    text: str
-    state: bytes
 
 
 class Answered(Struct, frozen=True):
@@ -54,89 +36,36 @@ class Answered(Struct, frozen=True):
     comment: str
 
 
-McpEvent = str | Question | result_pb2.ToolResult
-
-
-class McpCall:
-    """One call. Its owner iterates `events`, and ends it with `stop`."""
+class McpCall(HeldCall):
+    """One call."""
 
     def __init__(self, connection: McpConnection, client: Client, tool: str, arguments: str) -> None:
         """`arguments` is a JSON object."""
+        super().__init__()
         self._connection, self._client, self._tool = connection, client, tool
         self._arguments: dict[str, Any] = json.loads(arguments or "{}")
-        self._events: asyncio.Queue[McpEvent | Exception] = asyncio.Queue()
-        self._left_out = 0
-        self._working: asyncio.Task[None] | None = None
-        self._asked: tuple[types.ElicitRequestParams, asyncio.Future[str]] | None = None
-        self._expiring: asyncio.TimerHandle | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return self._asked is not None and self._working is not None and not self._working.done()
 
     def begin(self, sample: Sample, answered: Answered | None = None) -> None:
         """Raises AnswerError if a stored question does not get what it asks for."""
         given = {} if answered is None else self._given(answered)
         self._connection.busy += 1
         self._connection.elicit, self._connection.sample = self._elicit, sample
-        self._working = asyncio.create_task(self._work(**given), name=f"mcp call {self._tool}")
-        self._working.add_done_callback(self._ended)
+        self.start(self._work(**given), f"mcp call {self._tool}")
 
-    def answer(self, comment: str) -> None:
-        """Go on with a held call. Raises AnswerError, and then it is still held."""
-        assert self._asked is not None
-        params, waiting = self._asked
-        answer_of(params, comment)
-        self._release()
-        if not waiting.done():
-            waiting.set_result(comment)
-
-    def question(self, problem: str) -> Question:
-        """The question of a held call once more."""
-        assert self._asked is not None
-        return Question(question_text(self._asked[0], problem), HELD)
-
-    async def events(self) -> AsyncGenerator[McpEvent, None]:
-        """What happens up to the next question or the result. Raises CallLostError, MCPError."""
-        while True:
-            event = await self._events.get()
-            if isinstance(event, Exception):
-                raise event
-            if self._left_out and not isinstance(event, str):
-                left_out, self._left_out = self._left_out, 0
-                yield f"({left_out} pieces of progress are left out)\n"
-            yield event
-            if not isinstance(event, str):
-                return
-
-    async def stop(self) -> None:
-        """End it; its server is told."""
-        self._release()
-        if self._working is not None:
-            self._working.cancel()
-            await asyncio.wait((self._working,))
-
-    def _ended(self, _: object) -> None:
-        self._release()
+    def ended(self) -> None:
         self._connection.busy -= 1
         if not self._connection.busy:
             self._connection.elicit = self._connection.sample = None
 
-    def _release(self) -> None:
-        self._asked = None
-        if self._expiring is not None:
-            self._expiring.cancel()
-            self._expiring = None
-
     async def _work(self, **given: Any) -> None:
         """Never raises: whatever happens is an event."""
         try:
-            self._events.put_nowait(await self._called(**given))
+            self.happened(await self._called(**given))
         except MCPError as error:
             is_gone = error.error.code in _GONE
-            self._events.put_nowait(CallLostError(self._gone(error)) if is_gone else _refused(error))
+            self.happened(CallLostError(self._gone(error)) if is_gone else _refused(error))
         except Exception as error:  # noqa: BLE001 - another's program, and what its answers do to the SDK
-            self._events.put_nowait(CallLostError(self._gone(error)))
+            self.happened(CallLostError(self._gone(error)))
 
     def _gone(self, error: Exception) -> str:
         # It may be broken without having ended.
@@ -144,7 +73,7 @@ class McpCall:
         why = self._connection.complaint or words_of(error)
         return f"The MCP server {self._connection.server.name} has left during the call: {why}."
 
-    async def _called(self, **given: Any) -> McpEvent:
+    async def _called(self, **given: Any) -> Question | result_pb2.ToolResult:
         while True:
             try:
                 result = await self._client.session.call_tool(
@@ -152,7 +81,7 @@ class McpCall:
                 )
             except RuntimeError as error:
                 # The SDK holds results against the tool's own schema.
-                return _failure(BAD_GATEWAY, f"The result is not what the tool says it gives: {words_of(error)}")
+                return failure(BAD_GATEWAY, f"The result is not what the tool says it gives: {words_of(error)}")
             if isinstance(result, types.CallToolResult):
                 return result_to_pb(result)
             requests = result.input_requests or {}
@@ -196,30 +125,13 @@ class McpCall:
         return answer
 
     async def _progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._events.qsize() >= PROGRESS_MAX:
-            self._left_out += 1
-            return
         at = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        self._events.put_nowait(f"{at}: {message}\n" if message else f"{at}\n")
+        self.progressed(f"{at}: {message}\n" if message else f"{at}\n")
 
     async def _elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[str] = loop.create_future()
-        self._asked = params, waiting
-        self._expiring = loop.call_later(HELD_S, waiting.cancel)
-        self._events.put_nowait(Question(question_text(params), HELD))
-        try:
-            return answer_of(params, await waiting)
-        except asyncio.CancelledError:
-            if waiting.cancelled():
-                return types.ElicitResult(action="cancel")
-            raise
+        answer = await self.ask(partial(question_text, params), partial(answer_of, params))
+        return answer or types.ElicitResult(action="cancel")
 
 
 def _refused(error: MCPError) -> result_pb2.ToolResult:
-    return _failure(_STATUSES.get(error.error.code, BAD_GATEWAY), error.error.message)
-
-
-def _failure(status: int, text: str) -> result_pb2.ToolResult:
-    part = result_pb2.ToolPart(text=text[:4096].encode(errors="replace").decode())
-    return result_pb2.ToolResult(parts=[part], status=status or FAILED)
+    return failure(_STATUSES.get(error.error.code, BAD_GATEWAY), error.error.message)

@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from turnwright_kit.sandbox.sandbox import Sandbox
 from turnwright_mcp.connection import McpConnection, ServerAwayError, Transport
-from turnwright_mcp.registration import McpSecrets, McpServer, check_host
+from turnwright_mcp.registration import AgentRegistration, McpRegistration, McpSecrets, McpServer, check_host
 from turnwright_mcp.transports import Complaint, HttpServer, StdioServer, Streams
 
 LOOK_S: Final = 5.0
@@ -32,6 +33,8 @@ KNOWN_MAX: Final = 1024
 NAME_HEADER: Final = "turnwright-mcp-name"
 REGISTRATION_HEADER: Final = "mcp"
 """What the registration of a tool server has; the executor sends it on."""
+AGENT_HEADER: Final = "acp"
+"""The same of an agent."""
 SHARED_HEADER: Final = "turnwright-mcp-shared"
 """`true`: the operator has registered it. Only executors send headers that begin like this."""
 
@@ -66,6 +69,8 @@ class Connections:
         self._sandbox, self._secrets, self._root_of, self._limits = sandbox, secrets, root_of, limits
         self._auth_of, self._caches = auth_of, caches
         self._known: dict[McpServer, McpConnection] = {}
+        self._agents: Counter[str] = Counter()
+        """Agents at work, by project."""
         self._looking: asyncio.Task[None] | None = None
 
     async def opened(self, server: McpServer) -> tuple[McpConnection, Transport]:
@@ -86,11 +91,41 @@ class Connections:
                 check_host(server, registration.url, self._limits.hosts)
         except ValueError as error:
             raise ServerAwayError(f"{server.name}: {error}") from None
+        root = await self._folder_of(server)
+        self._forget()
+        return self._known.setdefault(server, McpConnection(server, registration, root))
+
+    async def _folder_of(self, server: McpServer) -> Path:
         root = await self._root_of(server.project)
         if root is None:
             raise ServerAwayError(f"The folder of {server.project} is not on the host of its MCP servers.")
-        self._forget()
-        return self._known.setdefault(server, McpConnection(server, registration, root))
+        return root
+
+    @asynccontextmanager
+    async def agent(self, server: McpServer) -> AsyncIterator[tuple[AgentRegistration, StdioServer]]:
+        """An agent's registration and program while it works for one call. Raises ServerAwayError."""
+        at_work, limits = self._agents, self._limits
+        if at_work[server.project] >= limits.of_project or at_work.total() >= limits.of_all:
+            raise ServerAwayError("No more agents may work at a time: try again later.")
+        at_work[server.project] += 1
+        try:
+            root = await self._folder_of(server)
+            try:
+                found = server.agent()
+                program = self._program(server, found, root)
+            except ValueError as error:
+                raise ServerAwayError(f"{server.name}: {error}") from None
+            yield found, program
+        finally:
+            at_work[server.project] -= 1
+
+    def _program(self, server: McpServer, found: McpRegistration | AgentRegistration, root: Path) -> StdioServer:
+        """Raises ValueError with a sentence."""
+        environment = self._secrets.resolved(server, found.env)
+        own = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+        caches = "" if server.is_shared else str(self._caches / own)
+        argv = ("/usr/bin/env", found.command, *found.args)
+        return StdioServer(argv, root, environment, self._sandbox, caches)
 
     def _transport(self, found: McpConnection, complaint: Complaint) -> AbstractAsyncContextManager[Streams]:
         registration = found.registration
@@ -98,11 +133,7 @@ class Connections:
             headers = self._secrets.resolved(found.server, registration.headers)
             auth = self._auth_of(found.server, registration.url) if registration.oauth else None
             return HttpServer(registration.url, headers, auth).connected(complaint)
-        environment = self._secrets.resolved(found.server, registration.env)
-        own = hashlib.sha256(os.fsencode(found.root)).hexdigest()[:32]
-        caches = "" if found.server.is_shared else str(self._caches / own)
-        argv = ("/usr/bin/env", registration.command, *registration.args)
-        return StdioServer(argv, found.root, environment, self._sandbox, caches).connected(complaint)
+        return self._program(found.server, registration, found.root).connected(complaint)
 
     async def _make_room(self, wanted: McpConnection) -> None:
         """Raises ServerAwayError if all that there may be are at work."""
@@ -139,7 +170,9 @@ class Connections:
 
 def registered_in(metadata: Mapping[str, str], project: str) -> McpServer:
     """The server that a call is for. Raises ValueError with a sentence."""
-    name, text = metadata.get(NAME_HEADER, ""), metadata.get(REGISTRATION_HEADER, "")
+    is_agent = AGENT_HEADER in metadata
+    header = AGENT_HEADER if is_agent else REGISTRATION_HEADER
+    name, text = metadata.get(NAME_HEADER, ""), metadata.get(header, "")
     if not name or not text or not project:
-        raise ValueError(f"a call names its project, and has the headers {NAME_HEADER} and {REGISTRATION_HEADER}")
-    return McpServer(project, name, text, metadata.get(SHARED_HEADER) == "true")
+        raise ValueError(f"a call names its project, and has the headers {NAME_HEADER} and {header}")
+    return McpServer(project, name, text, metadata.get(SHARED_HEADER) == "true", is_agent)

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from msgspec import DecodeError, Struct, json
 
 from turnwright_core.private_files import read_private
+
+T = TypeVar("T")
 
 TEXT_CHARS_MAX: Final = 4096
 """Longest registration: a header holds it."""
@@ -66,11 +68,25 @@ class McpRegistration(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return self.effects.get(tool) or self.effects.get("*") or ToolEffect.HINTS
 
 
+class AgentRegistration(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How an agent is started that speaks the Agent Client Protocol."""
+
+    command: str
+    """Program that speaks the protocol on its standard streams; it runs in the project's folder, in the sandbox."""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    """As of an MCP server."""
+    description: str = ""
+    """What models read of it: what it is good at."""
+    start_s: float = START_S
+
+
 _DECODER: Final = json.Decoder(McpRegistration)
+_AGENT_DECODER: Final = json.Decoder(AgentRegistration)
 
 
 class McpServer(Struct, frozen=True):
-    """One server as one project sees it."""
+    """One server, or one agent, as one project sees it."""
 
     project: str
     name: str
@@ -78,31 +94,49 @@ class McpServer(Struct, frozen=True):
     """Its registration, as JSON."""
     is_shared: bool
     """Whether the operator has registered it."""
+    is_agent: bool = False
+    """Whether it speaks the Agent Client Protocol."""
 
     def registration(self) -> McpRegistration:
         """Raises ValueError with a sentence."""
         return read_registration(self.text)
 
+    def agent(self) -> AgentRegistration:
+        """Raises ValueError with a sentence."""
+        if not self.is_shared:
+            raise ValueError("agents of other vendors are the operator's to register")
+        found = _decoded(self.text, _AGENT_DECODER)
+        _check_program(found)
+        return found
+
 
 def read_registration(text: str) -> McpRegistration:
     """A registration. Raises ValueError with a sentence."""
-    if len(text) > TEXT_CHARS_MAX:
-        raise ValueError(f"a registration has at most {TEXT_CHARS_MAX} characters as JSON, and this one {len(text)}")
-    try:
-        found = _DECODER.decode(text)
-    except DecodeError as error:
-        raise ValueError(f"the registration cannot be read: {error}") from None
+    found = _decoded(text, _DECODER)
     if bool(found.command) == bool(found.url):
         raise ValueError("a server has either a command or a URL")
     if found.url:
         _check_url(found)
     elif found.headers or found.oauth:
         raise ValueError("headers and OAuth are for a server with a URL")
+    _check_program(found)
+    return found
+
+
+def _decoded(text: str, decoder: json.Decoder[T]) -> T:
+    if len(text) > TEXT_CHARS_MAX:
+        raise ValueError(f"a registration has at most {TEXT_CHARS_MAX} characters as JSON, and this one {len(text)}")
+    try:
+        return decoder.decode(text)
+    except DecodeError as error:
+        raise ValueError(f"the registration cannot be read: {error}") from None
+
+
+def _check_program(found: McpRegistration | AgentRegistration) -> None:
     if any("\0" in word for word in (found.command, *found.args, *found.env, *found.env.values())):
         raise ValueError("no argument and no variable holds a NUL")
     if not 0 < found.start_s <= 600:
         raise ValueError("a server may take more than 0 and at most 600 seconds to start")
-    return found
 
 
 def _check_url(found: McpRegistration) -> None:

@@ -29,6 +29,7 @@ RESULT_BYTES_MAX: Final = 15 * 1024 * 1024
 """All parts of a result together, in bytes: they are in one message."""
 IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 FAILED: Final = 500
+BAD_GATEWAY: Final = 502
 
 _EFFECTS: Final = {
     ToolEffect.READ_ONLY: EFFECT_CLASS_PURE,
@@ -71,6 +72,21 @@ def _tool(tool: types.Tool, schema: str, effect: ToolEffect) -> tool_service_pb2
     )
 
 
+def agent_to_pb(name: str, about: str) -> tool_service_pb2.Tool:
+    """The one tool that an agent of another vendor is."""
+    tag = f"{name}.delegate"
+    how = f"Give a part of the work to the agent {name}, which has a model and tools of its own: <{tag}>[task]</{tag}>"
+    prompt = {"type": "string", "minLength": 1, "description": "Its whole task: it knows nothing of yours."}
+    schema = {"type": "object", "properties": {"prompt": prompt}, "required": ["prompt"], "additionalProperties": False}
+    return tool_service_pb2.Tool(
+        name="delegate",
+        description=f"{how}\n{about}".strip()[:TEXT_CHARS_MAX],
+        schema=json.dumps(schema),
+        effect_class=EFFECT_CLASS_OUTSIDE,
+        annotations=tool_service_pb2.ToolAnnotations(title=name, destructive=True, open_world=True),
+    )
+
+
 def _believed(hints: types.ToolAnnotations) -> ToolEffect:
     """What hints make of a tool. Without any it asks, and is never made again by itself."""
     if hints.read_only_hint is True:
@@ -95,6 +111,11 @@ def result_to_pb(result: types.CallToolResult) -> result_pb2.ToolResult:
             result_pb2.ToolPart(text=f"({left_out} more parts of the result are left out: it is too long)")
         )
     return found
+
+
+def failure(status: int, text: str) -> result_pb2.ToolResult:
+    """A call that has failed."""
+    return result_pb2.ToolResult(parts=[text_part(text[:4096])], status=status or FAILED)
 
 
 def _cut(part: result_pb2.ToolPart, left: int) -> result_pb2.ToolPart:
@@ -127,19 +148,19 @@ def _says(text: str, structured: object) -> bool:
 def _part(block: Any) -> result_pb2.ToolPart:
     match block:
         case types.TextContent():
-            return _text(block.text)
+            return text_part(block.text)
         case types.ImageContent():
             return _image(block.mime_type, block.data)
         case types.ResourceLink():
             about = f": {block.description}" if block.description else ""
-            return _text(f"{block.name} ({block.uri}){about}")
+            return text_part(f"{block.name} ({block.uri}){about}")
         case types.EmbeddedResource():
             return _resource(block.resource)
         case _:
-            return _text(f"(a part of the kind {getattr(block, 'type', 'unknown')} is left out)")
+            return text_part(f"(a part of the kind {getattr(block, 'type', 'unknown')} is left out)")
 
 
-def _text(text: str) -> result_pb2.ToolPart:
+def text_part(text: str) -> result_pb2.ToolPart:
     # Half of a surrogate pair, which JSON may have, can stand in no message.
     return result_pb2.ToolPart(text=text.encode(errors="replace").decode())
 
@@ -150,7 +171,7 @@ def _image(mime_type: str, data: str) -> result_pb2.ToolPart:
     except (binascii.Error, ValueError):
         content = b""
     if mime_type not in IMAGE_TYPES or not content:
-        return _text(f"(an image of the type {mime_type[:64]}, {len(content)} bytes, is left out)")
+        return text_part(f"(an image of the type {mime_type[:64]}, {len(content)} bytes, is left out)")
     return result_pb2.ToolPart(image=result_pb2.ToolImage(mime_type=mime_type, data=content))
 
 
@@ -162,4 +183,4 @@ def _resource(resource: Any) -> result_pb2.ToolPart:
     mime_type = resource.mime_type or ""
     if mime_type in IMAGE_TYPES:
         return _image(mime_type, resource.blob)
-    return _text(f"({name}, {mime_type or 'of an unknown type'}, is left out: only texts and images are kept)")
+    return text_part(f"({name}, {mime_type or 'of an unknown type'}, is left out: only texts and images are kept)")

@@ -69,8 +69,8 @@ class StdioServer(Struct, frozen=True):
     caches: str = ""
 
     @asynccontextmanager
-    async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
-        """Its streams while it runs. Raises OSError if it cannot be started."""
+    async def opened(self, complaint: Complaint) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Its output and its input while it runs. Raises OSError if it cannot be started."""
         given = {**allowed_environment(os.environ), **self.environment}
         command = ConfinedCommand(self.argv, self.root, given, LIMITS, caches=self.caches)
         async with AsyncExitStack() as leaving:
@@ -78,7 +78,21 @@ class StdioServer(Struct, frozen=True):
             reader, complaints, writer = await _streams(pipes, leaving)
             process = command.start(self.sandbox, pipes)
             leaving.push_async_callback(_end, process)
-            yield await leaving.enter_async_context(_carried(reader, writer, complaints, complaint))
+            listening = asyncio.create_task(_to_the_end(_listen(complaints, complaint)), name="what a program says")
+            leaving.callback(listening.cancel)
+            leaving.callback(writer.close)
+            yield reader, writer
+
+    @asynccontextmanager
+    async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
+        """Its messages of MCP while it runs. Raises OSError if it cannot be started."""
+        async with self.opened(complaint) as (reader, writer), _carried(reader, writer, complaint) as streams:
+            yield streams
+
+
+async def _listen(complaints: asyncio.StreamReader, complaint: Complaint) -> None:
+    while piece := await complaints.read(TAIL_BYTES):
+        complaint.tail = (complaint.tail + piece)[-TAIL_BYTES:]
 
 
 async def _end(process: CommandProcess) -> None:
@@ -117,7 +131,6 @@ def _abort(sending: asyncio.WriteTransport) -> None:
 async def _carried(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    complaints: asyncio.StreamReader,
     complaint: Complaint,
 ) -> AsyncIterator[Streams]:
     """Messages between a process and a session, one at a time in each direction."""
@@ -127,7 +140,7 @@ async def _carried(
     async def read() -> None:
         async with incoming:
             unreadable = 0
-            while line := await _line(reader, complaint):
+            while line := await line_of(reader, complaint):
                 message = _message(line)
                 unreadable = unreadable + 1 if isinstance(message, Exception) else 0
                 if unreadable > UNREADABLE_MAX:
@@ -141,18 +154,13 @@ async def _carried(
                 writer.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                 await writer.drain()
 
-    async def listen() -> None:
-        while piece := await complaints.read(TAIL_BYTES):
-            complaint.tail = (complaint.tail + piece)[-TAIL_BYTES:]
-
-    tasks = [asyncio.create_task(_to_the_end(work()), name=f"mcp {work.__name__}") for work in (read, write, listen)]
+    tasks = [asyncio.create_task(_to_the_end(work()), name=f"mcp {work.__name__}") for work in (read, write)]
     # A server that no longer reads is gone, too: its requests must not hang.
     tasks[1].add_done_callback(lambda _: incoming.close())
     tasks[0].add_done_callback(lambda _: complaint.ended())
     try:
         yield inbox, outbox
     finally:
-        writer.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -166,7 +174,7 @@ async def _to_the_end(work: Coroutine[None, None, None]) -> None:
         await work
 
 
-async def _line(reader: asyncio.StreamReader, complaint: Complaint) -> bytes:
+async def line_of(reader: asyncio.StreamReader, complaint: Complaint) -> bytes:
     """A line; empty at the end."""
     try:
         return await reader.readuntil(b"\n")

@@ -8,8 +8,9 @@ from typing import Final
 
 import grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc
-from turnwright_values.types import Tier
+from turnwright_values.types import State, Tier
 
 from turnwright_core.errors import MissingError
 from turnwright_kit.health import check_ready
@@ -70,7 +71,7 @@ class _Wired:
         tokens = StoredTokens(secrets)
         caches = settings.home / CACHES_FOLDER
         self._connections = Connections(sandbox, secrets, self._root_of, limits, tokens.auth, caches)
-        self._servicer = ToolServicer(self._connections)
+        self._servicer = ToolServicer(self._connections, self._is_over)
 
     def register(self, server: grpc.aio.Server) -> None:
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server(self._servicer, server)
@@ -91,3 +92,12 @@ class _Wired:
         except MissingError:
             return None
         return root if root.is_absolute() and await asyncio.to_thread(root.is_dir) else None
+
+    async def _is_over(self, project: str, run: str, path: str) -> bool:
+        stub: store_service_pb2_grpc.StoreServiceAsyncStub = store_service_pb2_grpc.StoreServiceStub(self.store.channel)
+        request = read_pb2.GetEntriesRequest(project=project, run=run, paths=[path], without_bodies=True)
+        try:
+            found = (await self.store.call(stub.GetEntries, request)).entries
+        except MissingError:
+            return False
+        return any(State(one.state).is_settled for one in found)

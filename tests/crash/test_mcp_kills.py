@@ -1,4 +1,4 @@
-"""A server of MCP, its executor, or both are killed in a call: nothing outside happens twice.
+"""A server of MCP, or an agent of another vendor, its executor, or both are killed in a call: nothing outside happens twice.
 
 A call of which nobody knows whether it happened is made again only if its tool says that this is harmless, and each
 record is settled. Rows RD02, RU014; docs/adr/0084.
@@ -15,7 +15,7 @@ import pytest
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.tool_servers import file_of
-from contract.mcp.bridging import HOSTILE
+from contract.mcp.bridging import AGENT, HOSTILE
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted
 from turnwright_client import Client
@@ -50,21 +50,23 @@ def kill(pids) -> None:
             continue
 
 
-def server_of(calls: Path) -> dict:
+def server_of(calls: Path, tool: str) -> dict:
     """One that takes its time, and writes down what it begins."""
-    return {"mcp": {"command": sys.executable, "args": [str(HOSTILE), "slow", str(calls)], "env": {"SLOW_S": "1.5"}}}
+    kind, program = ("acp", [str(AGENT), "waits"]) if tool == "delegate" else ("mcp", [str(HOSTILE), "slow"])
+    return {kind: {"command": sys.executable, "args": [*program, str(calls)], "env": {"SLOW_S": "1.5"}}}
 
 
 async def killed_in_a_call(root: Path, victims: str, tool: str) -> tuple[list[str], str, int]:
     """What a server has begun, and the outcome and the status of the record, after victims were killed in a call."""
     calls = root / "calls"
-    file = file_of(root / "servers.toml", {"slow": server_of(calls)})
+    file = file_of(root / "servers.toml", {"slow": server_of(calls, tool)})
     made = Stack(root, "", executors=2, tool_servers=file, sh_sandbox="limits")
     try:
         await made.start()
         first, second = made.lives["executor0"], made.lives["executor1"]
         second.kill()
-        await made.add_model("m", f"<slow.{tool}/>{GO_ON}", *[DONE] * 5)
+        call = '<delegate agent="slow">Do it.</delegate>' if tool == "delegate" else f"<slow.{tool}/>"
+        await made.add_model("m", f"{call}{GO_ON}", *[DONE] * 5)
         async with Client.connect(made.at(first.name), SECRET) as client:
             await insisted(lambda: client.list_tools(made.project, check=True))
             wanted = settings_pb2.LoopSettings(model="m", yolo=True)
@@ -83,6 +85,9 @@ async def killed_in_a_call(root: Path, victims: str, tool: str) -> tuple[list[st
         async with Client.connect(made.at(name), SECRET, policy=ENDURING) as client, asyncio.timeout(SETTLED_S):
             await insisted(lambda: client.wait_loop(made.project, "r", queued.sequence))
             record = await insisted(lambda: client.get_entry(made.project, "r", f"log://turn_1/result/slow.{tool}/1"))
+            # An agent is of one call, and ends with it.
+            while tool == "delegate" and processes(str(calls)):  # noqa: ASYNC110 - a process tells nothing
+                await asyncio.sleep(0.05)
     finally:
         made.close()
     return calls.read_text().splitlines(), record.outcome, record.status
@@ -97,8 +102,17 @@ def belongs(pid: int, root: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("tool", ["idempotent", "work"])
-@pytest.mark.parametrize("victims", ["server", "executor", "server and executor"])
+@pytest.mark.parametrize(
+    ("victims", "tool"),
+    [
+        *(
+            (victims, tool)
+            for victims in ("server", "executor", "server and executor")
+            for tool in ("idempotent", "work")
+        ),
+        ("executor", "delegate"),
+    ],
+)
 async def test_a_kill_in_a_call_repeats_nothing_that_is_outside(tmp_path, victims, tool):
     check(await killed_in_a_call(tmp_path, victims, tool), tool)
 
@@ -111,8 +125,9 @@ async def test_a_kill_of_what_calls_the_servers_has_an_idempotent_call_made_agai
 
 def check(found: tuple[list[str], str, int], tool: str) -> None:
     begun, outcome, status = found
-    if tool == "work":
-        assert begun == ["work"]
+    if tool != "idempotent":
+        # An agent may be told yet that it is to stop.
+        assert [one for one in begun if one != "cancelled"] == ["prompted" if tool == "delegate" else tool]
         assert (outcome, status) == (UNKNOWN, 500)
     else:
         assert set(begun) == {"idempotent"}
@@ -127,6 +142,6 @@ async def test_two_hundred_kills_settle_each_record(tmp_path):
     for number in range(200):
         root = tmp_path / str(number)
         root.mkdir()
-        tool = chance.choice(["idempotent", "work"])
+        tool = chance.choice(["idempotent", "work", "delegate"])
         victims = chance.choice(["server", "bridge", "executor", "server and executor"])
         check(await killed_in_a_call(root, victims, tool), tool)

@@ -31,11 +31,13 @@ _HEADER: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KEPT_HEADERS: Final = ("grpc-", "host", "te", "content-", "connection", "turnwright-")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KNOWN: Final = frozenset(
-    {"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s", "mcp", "workspaces"}
+    {"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s", "projects", "mcp", "acp", "workspaces"}
 )
 
 MCP: Final = "mcp"
 """The address of a server that speaks MCP, and the header with its registration."""
+ACP: Final = "acp"
+"""The same of an agent of another vendor, which speaks the Agent Client Protocol."""
 
 
 class RegisteredServer(Struct, frozen=True):
@@ -43,7 +45,7 @@ class RegisteredServer(Struct, frozen=True):
 
     name: str
     address: str
-    """`host:port`; `unix:/path` where the operator says so; `mcp`: what the header `mcp` registers."""
+    """`host:port`; `unix:/path` where the operator says so; `mcp`, `acp`: what the header of this name registers."""
     tls: str = "auto"
     """`deployment`: as services call each other; `public`: with the system's authorities; `none`: plaintext.
 
@@ -61,15 +63,22 @@ class RegisteredServer(Struct, frozen=True):
     """Whose it is; empty: the deployment's."""
     workspaces: bool = False
     """Whether it is a sandbox host: projects are on it, and it has no tools for models."""
+    projects: tuple[str, ...] = ()
+    """Projects that have it, of the deployment's; empty: all."""
 
     @property
     def is_mcp(self) -> bool:
         return self.address == MCP
 
     @property
+    def is_bridged(self) -> bool:
+        """Whether a process of ours calls it, because it does not serve ToolService."""
+        return self.address in (MCP, ACP)
+
+    @property
     def registration(self) -> str:
         """What a call was accepted for: whose server it is, and where. Not its headers, whose secrets are replaced."""
-        place = (self.project, self.address, dict(self.headers).get(MCP, "") if self.is_mcp else "")
+        place = (self.project, self.address, dict(self.headers).get(self.address, "") if self.is_bridged else "")
         return hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
 
     @property
@@ -104,7 +113,9 @@ def check_server(server: RegisteredServer) -> RegisteredServer:
     found = _ADDRESS.fullmatch(server.address)
     if is_socket and server.project:
         raise ValueError("a socket of this host is the operator's to name: give host:port")
-    if not is_socket and not server.is_mcp and not (found and 0 < int(found["port"]) < 65536):
+    if server.address == ACP and server.project:
+        raise ValueError("an agent of another vendor is the operator's to name, in the file of the executor")
+    if not is_socket and not server.is_bridged and not (found and 0 < int(found["port"]) < 65536):
         raise ValueError(f"{server.address[:80]!r} is not an address: give host:port, such as tools.example.com:443")
     if server.tls not in TLS_WORDS:
         raise ValueError(f"tls is one of {', '.join(TLS_WORDS)}, not {server.tls!r}")
@@ -157,17 +168,19 @@ def _tables(value: object, name: str) -> list[dict[str, Any]]:
 def _server_in(table: dict[str, Any]) -> RegisteredServer:
     if more := table.keys() - _KNOWN:
         raise ValueError(f"a server has {', '.join(sorted(_KNOWN))}, and no {min(more)!r}")
+    bridged = [name for name in (MCP, ACP) if name in table]
     try:
         return check_server(
             RegisteredServer(
                 str(table.get("name", "")),
-                MCP if MCP in table else str(table.get("address", "")),
+                str((*bridged, table.get("address", ""))[0]),
                 str(table.get("tls", "auto")),
-                (*_headers_in(table), *(((MCP, json.dumps(table[MCP])),) if MCP in table else ())),
+                (*_headers_in(table), *((name, json.dumps(table[name])) for name in bridged[:1])),
                 tuple((str(name).lower(), str(value)) for name, value in table.get("secret_headers", {}).items()),
                 tuple(map(str, table.get("tools", ()))),
                 float(table.get("timeout_s", TIMEOUT_S)),
                 workspaces=table.get("workspaces", False) is True,
+                projects=tuple(map(str, table.get("projects", ()))),
             )
         )
     except (AttributeError, TypeError) as error:

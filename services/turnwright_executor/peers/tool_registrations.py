@@ -131,7 +131,8 @@ class Registrations:
 
     async def of(self, project: str) -> Sequence[RegisteredServer]:
         """The servers for a project, the deployment's first. Raises TurnwrightError."""
-        return (*self.file.servers, *(await self._of_project(project) if project else ()))
+        named = (one for one in self.file.servers if not one.projects or project in one.projects)
+        return (*named, *(await self._of_project(project) if project else ()))
 
     def secret(self, name: str, project: str) -> str:
         """A secret for a project's server, or the deployment's (empty). Raises ValueError with a sentence."""

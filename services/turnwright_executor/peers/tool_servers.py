@@ -129,7 +129,7 @@ class GrpcToolServers:
 
     async def refused(self, server: RegisteredServer) -> str:
         """Why a server may not be where it is; empty if it may, or if its host is not known now."""
-        if server.is_mcp:
+        if server.is_bridged:
             # Where those may be is for the process that calls them to say.
             return ""
         try:
@@ -261,7 +261,7 @@ class GrpcToolServers:
 
     def _calling_back(self, server: RegisteredServer, call: RemoteCall) -> AbstractContextManager[pb.Callback | None]:
         """What a call that may change something can call back with, and what calls MCP servers always."""
-        if not (server.is_mcp or call.calls_back):
+        if not (server.is_mcp or (call.calls_back and not server.is_bridged)):
             return nullcontext()
         return self._callback(call.project, call.principal, server.timeout_s, of_deployment=server.is_mcp)
 
@@ -291,7 +291,7 @@ class GrpcToolServers:
             secrets = tuple((name, self._secret(secret, server.project)) for name, secret in server.secret_headers)
         except ValueError as error:
             raise Away(f"The header of {server.name} cannot be sent: {error}") from None
-        own = self._mcp.metadata(server) if server.is_mcp else ()
+        own = self._mcp.metadata(server) if server.is_bridged else ()
         return (*server.headers, *secrets, *own)
 
     async def _back(self, server: RegisteredServer, end_s: float) -> grpc.aio.Channel:
@@ -320,7 +320,7 @@ class GrpcToolServers:
     async def _ready(self, server: RegisteredServer, *, is_again: bool = False) -> grpc.aio.Channel:
         """A channel with a connection. Raises Away, at once if it has just been away and this is not `is_again`."""
         connect_s = CONNECT_S
-        if server.is_mcp:
+        if server.is_bridged:
             # It takes connections a while before it answers; one that has just been killed may take some, too.
             server, connect_s = await self._mcp.server(), CONNECT_S if is_again else START_S
         until_s, why = self._away.get(server, (0.0, ""))

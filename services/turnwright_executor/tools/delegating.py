@@ -6,7 +6,7 @@ once the agents have ended; until then nothing of this process is held. Source: 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from math import isfinite
 from typing import Final, TypeVar
 
@@ -102,6 +102,16 @@ class WaitAgents:
         return Done(done.body, attributes=done.attributes)
 
 
+def handed_on(command: Command, tools: Collection[str]) -> Command:
+    """The command that `delegate` with an agent of another vendor stands for, which is a tool; any other as it is."""
+    tool = f"{command.attributes.get('agent', '').strip()}.{DELEGATE}"
+    if command.name != DELEGATE or tool not in tools:
+        return command
+    # What else is said of an agent of ours has no meaning for it; what would change what it may do is refused.
+    given = {name: text for name, text in command.attributes.items() if name not in ("agent", "name")}
+    return replace(command, name=tool, attributes=given)
+
+
 def _agents(context: Context) -> Agents:
     if context.agents is None:
         raise refusal("permission:403", "Agents are started by the model of a loop, and by nobody else.")
@@ -113,6 +123,12 @@ def _wanted(command: Command, agents: Agents) -> StartAgentRequest:
     attributes = command.attributes
     if not command.body.strip():
         raise refusal("invalid:400", 'An agent needs its task: <delegate name="tests">Run the tests ...</delegate>.')
+    if named := attributes.get("agent", "").strip():
+        there = ", ".join(tool.removesuffix(f".{DELEGATE}") for tool in agents.tools if tool.endswith(f".{DELEGATE}"))
+        text = (
+            f"There is no agent {named[:80]!r} of another vendor here, but {there or 'none'}. One of yours has a name."
+        )
+        raise refusal("not_found:404", text)
     mode = attributes.get("mode", "").strip().lower()
     if mode not in _MODES:
         raise refusal("invalid:400", f"mode is ask or act, not {mode[:80]!r}.")

@@ -27,6 +27,7 @@ from turnwright_values.types import (
     LoopSettings,
     LoopTally,
     Model,
+    Place,
     RequestKind,
     Run,
     RunSettings,
@@ -40,7 +41,7 @@ from turnwright_core.instructions import TOOLS_PATH
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.model_calls import REFUSABLE
 from turnwright_core.models import window_of
-from turnwright_core.tools import OF_AGENTS
+from turnwright_core.tools import DELEGATE, OF_AGENTS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -176,7 +177,11 @@ def with_tools_of(
     more |= client_tools(settings.client_tools, {**services.tools, **more})
     descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in more.values()))
     depth = run.parent.depth if run.parent else 0
-    without = OF_AGENTS if depth >= services.settings.agents_depth_max else ()
+    of_others = [name for name in more if name.endswith(f".{DELEGATE}")]
+    without = (*OF_AGENTS, *of_others) if depth >= services.settings.agents_depth_max else ()
+    if run.place or run.settings.place not in (Place.UNSPECIFIED, Place.SHARED):
+        # They work in the project's folder, and not in a place of the run.
+        without = (*without, *of_others)
     offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools.union(without))
     targets = {one.name: one.target for one in descriptors}
     services = replace(services, targets=targets, snapshot=kept.snapshot)

@@ -34,6 +34,7 @@ from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.delegating import handed_on
 from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.tool_search import called_tool
 from turnwright_executor.turn.generation import Draft
@@ -363,7 +364,7 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
     taken: set[str] = set()
     for ordinal, written in enumerate(reading.commands):
         call = reading.calls[ordinal] if reading.calls else None
-        recording = await gate.filtered(called_tool(written, gate.tools), ordinal)
+        recording = await gate.filtered(handed_on(called_tool(written, gate.tools), gate.tools), ordinal)
         target = target_of(recording.command, gate.targets)
         path = record_path(gate.at.turn, recording.command.name, target, ordinal, taken)
         taken.add(path)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.logs import get_logger
-from turnwright_mcp.calls import HELD, Answered, CallLostError, McpCall, Question
+from turnwright_mcp.calls import Answered, McpCall
 from turnwright_mcp.connection import ServerAwayError
 from turnwright_mcp.connections import Connections, registered_in
+from turnwright_mcp.held import HELD, CallLostError, HeldCall, HeldEvent, Question
 from turnwright_mcp.questions import AnswerError
+from turnwright_mcp.registration import McpServer
+from turnwright_mcp.results import agent_to_pb
 from turnwright_mcp.sampling import sampled_by
 
 EPOCHS_MAX: Final = 4096
@@ -22,23 +26,36 @@ EPOCHS_MAX: Final = 4096
 HELD_MAX: Final = 256
 """Calls that wait for a person within a server."""
 
+LOOK_S: Final = 2.0
+"""Seconds between two looks for calls that nobody waits for any more."""
+
 _log = get_logger("mcp")
 _CallId = tuple[str, str, str]
+IsOver = Callable[[str, str, str], Awaitable[bool]]
+"""Whether the record of a call is settled: by project, run and path."""
 
 
 class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     """Implements ToolService."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+    def __init__(self, connections: Connections, is_over: IsOver) -> None:
+        self._connections, self._is_over = connections, is_over
+        self._looking: asyncio.Task[None] | None = None
         self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._running: dict[_CallId, McpCall] = {}
-        self._held: OrderedDict[_CallId, McpCall] = OrderedDict()
+        self._running: dict[_CallId, HeldCall] = {}
+        self._held: OrderedDict[_CallId, HeldCall] = OrderedDict()
 
     async def Describe(
         self, request: tool_service_pb2.DescribeRequest, context: Any
     ) -> tool_service_pb2.DescribeResponse:
         server = _server(request.project, context)
+        if server.is_agent:
+            # It starts with its first task.
+            try:
+                tool = agent_to_pb(server.name, server.agent().description)
+            except ValueError as error:
+                raise fault(Reason.SERVICE_UNAVAILABLE, f"{server.name}: {error}") from None
+            return tool_service_pb2.DescribeResponse(tools=[tool])
         try:
             connection, transport = await self._connections.opened(server)
             listed = await connection.tools(transport)
@@ -60,26 +77,23 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             # Nothing was sent: of a status that says so nobody has to be in doubt.
             raise fault(Reason.WORKSPACE_UNAVAILABLE, str(error)) from error
         if problem is not None:
-            yield _proposal(problem)
+            yield _response(problem)
             return
         self._running[key] = call
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="calls that nobody waits for")
         is_held = False
         try:
             async for event in call.events():
-                if isinstance(event, Question):
-                    is_held = event.state == HELD
-                    if is_held:
-                        await self._hold(key, call)
-                    yield _proposal(event)
-                elif isinstance(event, str):
-                    progress = result_pb2.ToolProgress(text=event)
-                    yield tool_service_pb2.DispatchResponse(progress=progress)
-                else:
-                    yield tool_service_pb2.DispatchResponse(result=event)
+                if isinstance(event, Question) and event.state == HELD:
+                    is_held = True
+                    await self._hold(key, call)
+                yield _response(event)
         except (CallLostError, MCPError) as error:
             raise fault(Reason.SERVICE_UNAVAILABLE, str(error)) from error
         finally:
-            self._running.pop(key, None)
+            if self._running.get(key) is call:
+                del self._running[key]
             if not is_held:
                 await call.stop()
 
@@ -91,11 +105,34 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 await call.stop()
         return tool_service_pb2.CancelResponse()
 
+    async def _look(self) -> None:
+        """End calls whose records are settled: rejected, aborted, or given up by an executor that came after.
+
+        It ends when there are no calls.
+        """
+        while calls := {**self._running, **self._held}:
+            await asyncio.sleep(LOOK_S)
+            for key, call in calls.items():
+                if call not in (self._held.get(key), self._running.get(key)):
+                    continue
+                try:
+                    is_over = await self._is_over(*key)
+                except TurnwrightError as error:
+                    _log.info("call_look_failed", run=key[1], reason=error.reason.name)
+                    break
+                if is_over:
+                    if self._held.get(key) is call:
+                        del self._held[key]
+                    await call.stop()
+
     async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         for call in (*self._running.values(), *self._held.values()):
             await call.stop()
 
-    async def _call(self, server: Any, key: _CallId, request: Any) -> tuple[McpCall, Question | None]:
+    async def _call(self, server: McpServer, key: _CallId, request: Any) -> tuple[HeldCall, Question | None]:
         """The call that goes on, and the question that it still has. Raises ServerAwayError."""
         state = request.proposal_state if request.HasField("proposal_state") else None
         if state == HELD:
@@ -112,6 +149,13 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         if (before := self._running.pop(key, None)) is not None:
             # Who had sent it has lost the run, or its stream is broken.
             await before.stop()
+        if server.is_agent:
+            # Its SDK is loaded with the first agent.
+            from turnwright_mcp.agent_calls import AgentCall  # noqa: PLC0415
+
+            agent = AgentCall(self._connections, server, request.arguments)
+            await agent.begin()
+            return agent, None
         connection, transport = await self._connections.opened(server)
         call = McpCall(connection, await connection.client(transport), request.tool, request.arguments)
         sample = sampled_by(connection.registration.sampling, request)
@@ -122,7 +166,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             return call, Question(str(error), state)
         return call, None
 
-    async def _hold(self, key: _CallId, call: McpCall) -> None:
+    async def _hold(self, key: _CallId, call: HeldCall) -> None:
         self._held[key] = call
         if len(self._held) > HELD_MAX:
             _, oldest = self._held.popitem(last=False)
@@ -141,7 +185,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             self._epochs.popitem(last=False)
 
 
-def _server(project: str, context: Any) -> Any:
+def _server(project: str, context: Any) -> McpServer:
     metadata = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
     try:
         return registered_in(metadata, project)
@@ -149,6 +193,10 @@ def _server(project: str, context: Any) -> Any:
         raise fault(Reason.INVALID_FIELD, f"No MCP server can be called like this: {error}.") from None
 
 
-def _proposal(question: Question) -> tool_service_pb2.DispatchResponse:
-    proposal = result_pb2.ToolProposal(body=question.text, state=question.state)
-    return tool_service_pb2.DispatchResponse(proposal=proposal)
+def _response(event: HeldEvent) -> tool_service_pb2.DispatchResponse:
+    if isinstance(event, str):
+        return tool_service_pb2.DispatchResponse(progress=result_pb2.ToolProgress(text=event))
+    if isinstance(event, Question):
+        proposal = result_pb2.ToolProposal(body=event.text, state=event.state)
+        return tool_service_pb2.DispatchResponse(proposal=proposal)
+    return tool_service_pb2.DispatchResponse(result=event)

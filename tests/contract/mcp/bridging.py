@@ -18,6 +18,7 @@ from turnwright_mcp.connections import NAME_HEADER, REGISTRATION_HEADER, SHARED_
 from turnwright_mcp.wiring import build
 
 HOSTILE = Path(__file__).parent / "hostile.py"
+AGENT = Path(__file__).parent / "acp_agent.py"
 
 
 def hostile(kind: str, *more: str, **registration) -> dict:
@@ -28,8 +29,8 @@ def hostile(kind: str, *more: str, **registration) -> dict:
 class Bridge:
     """The process, as executors call it."""
 
-    def __init__(self, services: Services, channel: grpc.aio.Channel) -> None:
-        self.services = services
+    def __init__(self, services: Services, channel: grpc.aio.Channel, header: str) -> None:
+        self.services, self.header = services, header
         self.stub = tool_service_pb2_grpc.ToolServiceStub(channel)
         self.calls = 0
 
@@ -37,7 +38,7 @@ class Bridge:
         return (
             ("authorization", f"Bearer {SECRET}"),
             (NAME_HEADER, name),
-            (REGISTRATION_HEADER, json.dumps(registration)),
+            (self.header, json.dumps(registration)),
             *([(SHARED_HEADER, "true")] if shared else []),
         )
 
@@ -74,7 +75,7 @@ def text(events) -> str:
 
 
 @asynccontextmanager
-async def bridging(root: Path, **settings) -> AsyncIterator[Bridge]:
+async def bridging(root: Path, header: str = REGISTRATION_HEADER, **settings) -> AsyncIterator[Bridge]:
     given = {"sh_sandbox": "limits", "log_level": "error", "token": SECRET, "drain_s": 0.0, **settings}
     async with running(root) as services:
         made = McpSettings(home=root / "home", store=f"unix:{root}/store.sock", **given)
@@ -82,6 +83,6 @@ async def bridging(root: Path, **settings) -> AsyncIterator[Bridge]:
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"unix:{root}/mcp.sock") as channel:
-                yield Bridge(services, channel)
+                yield Bridge(services, channel, header)
         finally:
             await server.stop()
