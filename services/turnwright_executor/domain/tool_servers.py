@@ -31,7 +31,19 @@ _HEADER: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KEPT_HEADERS: Final = ("grpc-", "host", "te", "content-", "connection", "turnwright-")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KNOWN: Final = frozenset(
-    {"name", "address", "tls", "headers", "secret_headers", "tools", "timeout_s", "projects", "mcp", "acp", "workspaces"}
+    {
+        "name",
+        "address",
+        "tls",
+        "headers",
+        "secret_headers",
+        "tools",
+        "timeout_s",
+        "projects",
+        "mcp",
+        "acp",
+        "workspaces",
+    }
 )
 
 MCP: Final = "mcp"
