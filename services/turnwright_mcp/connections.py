@@ -132,7 +132,8 @@ class Connections:
         if registration.url:
             headers = self._secrets.resolved(found.server, registration.headers)
             auth = self._auth_of(found.server, registration.url) if registration.oauth else None
-            return HttpServer(registration.url, headers, auth).connected(complaint)
+            allows = partial(check_host, found.server, allowed=self._limits.hosts)
+            return HttpServer(registration.url, headers, allows, auth).connected(complaint)
         return self._program(found.server, registration, found.root).connected(complaint)
 
     async def _make_room(self, wanted: McpConnection) -> None:

@@ -197,6 +197,8 @@ class HttpServer(Struct, frozen=True):
 
     url: str
     headers: Mapping[str, str]
+    allows: Callable[[str], None]
+    """Raises ValueError for a URL at a host that may not be asked: a server that wants OAuth names others."""
     auth: httpx2.Auth | None = None
 
     @asynccontextmanager
@@ -207,7 +209,7 @@ class HttpServer(Struct, frozen=True):
                 headers=dict(self.headers),
                 auth=self.auth,
                 timeout=httpx2.Timeout(HTTP_CONNECT_S, read=None),
-                transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, has_auth=self.auth is not None),
+                transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, self.allows, has_auth=self.auth is not None),
                 trust_env=False,
             ) as client,
             streamable_http_client(self.url, http_client=client) as streams,
@@ -216,12 +218,24 @@ class HttpServer(Struct, frozen=True):
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """Ends answers that are too long; streams of events have bounds of their own."""
+    """Asks allowed hosts alone, and ends answers that are too long; streams of events have bounds of their own."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, complaint: Complaint, *, has_auth: bool) -> None:
-        self._inner, self._complaint, self._has_auth = inner, complaint, has_auth
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        complaint: Complaint,
+        allows: Callable[[str], None],
+        *,
+        has_auth: bool,
+    ) -> None:
+        self._inner, self._complaint, self._allows, self._has_auth = inner, complaint, allows, has_auth
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            self._allows(str(request.url))
+        except ValueError as error:
+            self._complaint.reason = str(error)
+            raise httpx2.ConnectError(self._complaint.reason) from None
         response = await self._inner.handle_async_request(request)
         # With OAuth it may only be time for a fresh token.
         if response.status_code == UNAUTHORIZED and not self._has_auth:
