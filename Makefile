@@ -11,9 +11,7 @@ CLIENT  := services/clients/ts
 PYPI    := services/clients/python
 # Two distributions, of one version: no index need have the client for what stands beside it.
 INSTALL := -m pip install --quiet --disable-pip-version-check --editable $(PYPI) --editable
-# One worker more than processors: tests of kills and of terminals wait more than they compute.
-WORKERS := $(shell expr `getconf _NPROCESSORS_ONLN` + 1)
-TESTS   := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+TESTS   := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
 RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
   "Turnwright needs Python 3.11 or later, and %s is %d.%d. Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" % (sys.executable, v[0], v[1]))
