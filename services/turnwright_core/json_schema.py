@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -57,7 +57,7 @@ def answer_text(text: str) -> str:
     return found[1] if found else text.strip()
 
 
-def answer_problem(schema: str, answer: str) -> str:
+def answer_problem(schema: str, answer: str, limit_s: float = ANSWER_S_MAX) -> str:
     """What is wrong with an answer; empty if it is JSON that matches the schema. An empty schema takes any object."""
     try:
         value = parse_json(answer)
@@ -69,10 +69,10 @@ def answer_problem(schema: str, answer: str) -> str:
         return "The answer is nested too deeply."
     if not schema:
         return "" if isinstance(value, dict) else "The answer must be a JSON object."
-    return value_problem(schema, value, "answer")
+    return value_problem(schema, value, "answer", limit_s)
 
 
-def value_problem(schema: str, value: object, what: str) -> str:
+def value_problem(schema: str, value: object, what: str, limit_s: float = ANSWER_S_MAX) -> str:
     """What is wrong with a value of JSON, and where; empty if it matches the schema. `what` it is, in a word."""
     import regex
     from jsonschema.exceptions import best_match
@@ -81,7 +81,7 @@ def value_problem(schema: str, value: object, what: str) -> str:
     try:
         _begin(SCHEMA_S_MAX)
         compiled = _compiled(schema)
-        _begin(ANSWER_S_MAX)
+        _begin(limit_s)
         error = best_match(compiled.iter_errors(value))
     except TimeoutError:
         return f"The schema took too long on the {what}, with its patterns or references; write shorter texts."
@@ -217,7 +217,15 @@ _ends_s: Final[ContextVar[float]] = ContextVar("turnwright_schema_ends_s")
 """When what is looked at must have been, in the time of this thread."""
 
 
+def countdown(seconds: float) -> Callable[[], float]:
+    """What is left of so many seconds of this thread's time."""
+    ends_s = time.thread_time() + seconds
+    return lambda: ends_s - time.thread_time()
+
+
 def _begin(seconds: float) -> None:
+    # Loading the library, once in a process, is no fault of a schema.
+    _bounded()
     _ends_s.set(time.thread_time() + seconds)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from turnwright_core.json_schema import check_schema
+from turnwright_core.json_schema import check_schema, countdown
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.toolset import Need
@@ -107,18 +106,22 @@ class ServedTool(Struct, frozen=True, omit_defaults=True):
         return shown
 
 
-def specs_of(server: str, described: Sequence[DescribedTool], allowed: Iterable[str] = ()) -> list[ServedTool]:
+def specs_of(
+    server: str,
+    described: Sequence[DescribedTool],
+    allowed: Iterable[str] = (),
+    schemas_s_max: float = SCHEMAS_S_MAX,
+) -> list[ServedTool]:
     """The tools of a server as they are offered or refused; `allowed`: only those, by their own names. Never raises."""
     wanted = frozenset(allowed)
     chosen = [one for one in described[:TOOLS_MAX] if not wanted or one.name in wanted]
     names = mapped_names(server, [one.name for one in chosen])
-    ends_s = time.thread_time() + SCHEMAS_S_MAX
+    left_s = countdown(schemas_s_max)
     seen: set[str] = set()
     specs = []
     for one in chosen:
         if one.name not in seen:
-            left_s = min(SCHEMA_S_MAX, ends_s - time.thread_time())
-            specs.append(_spec(server, names[one.name], one, left_s))
+            specs.append(_spec(server, names[one.name], one, min(SCHEMA_S_MAX, left_s())))
         seen.add(one.name)
     return specs
 

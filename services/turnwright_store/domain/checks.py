@@ -6,7 +6,6 @@ Source: architecture 10 (every input has a limit); the comments of the messages.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final
@@ -24,7 +23,7 @@ from turnwright_values.types import (
 
 from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_paths_in
 from turnwright_core.checks import check_bytes, check_chars, check_count, check_words, invalid
-from turnwright_core.json_schema import SCHEMA_BYTES_MAX, SCHEMA_S_MAX, check_schema
+from turnwright_core.json_schema import SCHEMA_BYTES_MAX, SCHEMA_S_MAX, check_schema, countdown
 from turnwright_core.limits import (
     IMAGES_MAX,
     NAME_CHARS_MAX,
@@ -137,7 +136,7 @@ def _check_client_tools(tools: Sequence[ToolDescription]) -> None:
     check_count(field, len(tools), CLIENT_TOOLS_MAX)
     if len({tool.name for tool in tools}) < len(tools):
         raise invalid(field, "Each tool needs a name of its own.")
-    ends_s = time.thread_time() + SCHEMA_S_MAX
+    left_s = countdown(SCHEMA_S_MAX)
     for tool in tools:
         if not CLIENT_TOOL.fullmatch(tool.name):
             raise invalid(field, f"A tool's name must match {CLIENT_TOOL.pattern}; it is {tool.name!r}.")
@@ -146,7 +145,7 @@ def _check_client_tools(tools: Sequence[ToolDescription]) -> None:
             raise invalid(field, f"The tool {tool.name} needs a description for the model.")
         if tool.parameters:
             check_attributes(tool.parameters, CLIENT_TOOL_SCHEMA_BYTES_MAX, field)
-            schema = _check_schema(tool.parameters, field, ends_s - time.thread_time())
+            schema = _check_schema(tool.parameters, field, left_s())
             if schema.get("type", "object") != "object":
                 raise invalid(field, f"The parameters of the tool {tool.name} must have the type `object`.")
 

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from turnwright_executor.domain import tool_spec
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.tool_result import EntryPart, ImagePart, StructuredPart, TextPart, ToolResult, done_of
 from turnwright_executor.domain.tool_spec import (
@@ -79,11 +78,9 @@ def test_a_schema_that_cannot_be_used_takes_its_tool_out(schema, why):
     assert why in made.problem
 
 
-def test_the_schemas_of_a_server_have_one_time_limit(monkeypatch):
-    monkeypatch.setattr(tool_spec, "SCHEMAS_S_MAX", 0.0)
-    plain, late = specs_of(
-        "s", [DescribedTool("plain"), DescribedTool("late", schema='{"type": "object", "title": "late"}')]
-    )
+def test_the_schemas_of_a_server_have_one_time_limit():
+    described = [DescribedTool("plain"), DescribedTool("late", schema='{"type": "object", "title": "late"}')]
+    plain, late = specs_of("s", described, schemas_s_max=0.0)
     assert (plain.is_refused, late.is_refused) == (False, True)
     assert "takes too long to check" in late.problem
 
