@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Final
 
 from turnwright_kit.sandbox.readable import MARKER_FOLDER
@@ -51,6 +51,7 @@ def _mounts(sandbox: Sandbox, root: str, shared: Iterable[Shared], *, read_only:
     bind = "--ro-bind-try" if read_only else "--bind-try"
     home = os.path.expanduser("~")
     hidden = sandbox.hidden_paths()
+    marker = Path(root) / MARKER_FOLDER
     beside = [
         *(_shown(path) for path in sandbox.seen(root)),
         *(_empty(path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
@@ -59,8 +60,9 @@ def _mounts(sandbox: Sandbox, root: str, shared: Iterable[Shared], *, read_only:
     steps = [
         *(step for step in beside if not any(is_within(step[-1], one) for one in (root, *hidden))),
         *(("--dev", "/dev"), _empty(_SHARED_MEMORY), ("--proc", "/proc"), (bind.removesuffix("-try"), root, root)),
-        # The workspace id: a command that could write it could impersonate another workspace.
-        _bound("--ro-bind-try", str(PurePath(root) / MARKER_FOLDER)),
+        # The workspace id: a command that could write it could impersonate another workspace. Where none is yet, a
+        # command or a repository may have put a link, and what that leads to would be shown.
+        *([] if marker.is_symlink() else [_bound("--ro-bind-try", str(marker))]),
         *(_covered(path) for path in hidden),
         *(_bound("--ro-bind-try", path) for path in sandbox.shown_inside()),
     ]

@@ -92,6 +92,15 @@ async def test_a_command_cannot_change_which_workspace_its_project_is(place):
 
 
 @with_bubblewrap
+async def test_a_link_in_place_of_the_workspaces_id_shows_nothing(place):
+    link = f"{'../' * len(place.parts)}{place}/home"
+    await run(place, f"ln -s {link} .turnwright")
+    assert (place / "project" / ".turnwright" / "token").read_text() == "hush"
+    _, out, _ = await run(place, "cat .turnwright/token; echo looked")
+    assert out == "looked\n"
+
+
+@with_bubblewrap
 async def test_a_command_that_only_looks_changes_nothing_and_has_no_network(place):
     command = (
         f"cat a.txt; echo x > b.txt; rm a.txt; echo x > {place}/cache/x; cat /proc/net/dev | tail -n +3 | cut -d: -f1"
