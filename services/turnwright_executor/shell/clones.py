@@ -28,6 +28,7 @@ from turnwright_executor.files.file_threads import on_files, on_trees
 from turnwright_executor.shell.confined_git import ASIDE_S, ConfinedGit, GitEnd, appear
 from turnwright_executor.shell.shell import ShellLimits
 from turnwright_kit.logs import get_logger
+from turnwright_kit.sandbox.readable import MARKER_FOLDER
 
 CLONES_MAX: Final = 4
 """Clones that are being made at once; more are refused."""
@@ -69,6 +70,8 @@ export GIT_CEILING_DIRECTORIES="${PWD%/*}" GIT_ALLOW_PROTOCOL=
 git -C "$name" ls-tree -r -l HEAD | awk -v bytes_max="$bytes_max" -v files_max="$files_max" -v too_large="$too_large" \\
   '{ bytes += $4; if (bytes > bytes_max || NR > files_max) { large = 1; exit } } END { exit large ? too_large : 0 }'
 git -C "$name" reset -q --hard HEAD
+# A marker from the repository would make the clone another project, whose id its author knows.
+rm -rf -- "$name/$marker"
 """
 
 _PROBLEMS: Final[Mapping[str, str]] = {
@@ -164,6 +167,7 @@ class Clones:
             "bytes_max": str(most_mb * 1024 * 1024),
             "files_max": str(FILES_MAX),
             "too_large": str(_TOO_LARGE),
+            "marker": MARKER_FOLDER,
         }
         shown = tuple(filter(None, (known, url.path if url.protocol == "file" else "")))
         run = partial(self._git.run, folder=aside, words=words, limits=limits)

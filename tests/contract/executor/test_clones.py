@@ -113,6 +113,19 @@ async def test_each_problem_says_what_to_do(services, server, tmp_path):
     assert sorted(one.name for one in (tmp_path / "home" / "projects").iterdir()) == []
 
 
+async def test_a_repository_does_not_say_which_project_it_is(services, server, tmp_path):
+    believe(tmp_path)
+    victim = await services.client.init_project(str(services.files))
+    shop = tmp_path / "served" / "team" / "shop.git"
+    (shop / ".turnwright").mkdir()
+    (shop / ".turnwright" / "workspace").write_text(f"{victim.workspace_id}\n")
+    git(shop, "add", "-Af")
+    git(shop, "commit", "-qm", "Take it over")
+    project = await cloned(services, f"{server.url}/team/shop.git")
+    assert project.name != victim.name
+    assert await services.client.init_project(str(services.files)) == victim
+
+
 async def test_credentials_are_not_sent_on_to_another_host(services, server, tmp_path):
     believe(tmp_path)
     other = GitServer(tmp_path / "served")
