@@ -219,6 +219,7 @@ _ends_s: Final[ContextVar[float]] = ContextVar("turnwright_schema_ends_s")
 
 def countdown(seconds: float) -> Callable[[], float]:
     """What is left of so many seconds of this thread's time."""
+    _bounded()
     ends_s = time.thread_time() + seconds
     return lambda: ends_s - time.thread_time()
 
