@@ -531,6 +531,10 @@ class Spend(Struct, frozen=True):
     prompt_tokens: int = 0
     """Input tokens summed over all turns, as reported by vendors: what was paid for, part of `tokens`. For how full
     the context window is, see `usage` in each turn's result."""
+    reserved_cost_usd: float = 0.0
+    """The part of `cost_usd` that is reserved for agents at work: nobody has paid it yet."""
+    reserved_tokens: int = 0
+    """The part of `tokens` that is reserved for agents at work."""
 
 
 class ResponseFormat(Struct, frozen=True, omit_defaults=True):

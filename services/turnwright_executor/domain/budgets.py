@@ -53,7 +53,8 @@ def exhaustion_in(reason: str) -> Exhaustion | None:
 
 def price_of(tokens: int, spent: Spend) -> float:
     """Estimated cost of this many tokens in US dollars, from what the run has paid so far; 0 if unknown."""
-    return tokens * spent.cost_usd / spent.tokens if spent.tokens else 0.0
+    paid_tokens = spent.tokens - spent.reserved_tokens
+    return tokens * (spent.cost_usd - spent.reserved_cost_usd) / paid_tokens if paid_tokens > 0 else 0.0
 
 
 def before_turn(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | None:

@@ -52,7 +52,8 @@ class AgentRow(Struct, frozen=True):
         if self.spent is not None:
             return self.spent
         most = self.reserved
-        return Spend(turns=most.turns_max, tokens=most.tokens_max, cost_usd=most.cost_usd_max)
+        tokens, cost_usd = most.tokens_max, most.cost_usd_max
+        return Spend(most.turns_max, tokens, cost_usd=cost_usd, reserved_cost_usd=cost_usd, reserved_tokens=tokens)
 
 
 _SPENT: Final = json.Decoder(Spend)
@@ -269,5 +270,7 @@ def with_agents(spent: Spend, rows: Sequence[AgentRow]) -> Spend:
             cost_usd=spent.cost_usd + more.cost_usd,
             turns_without_cost=spent.turns_without_cost + more.turns_without_cost,
             prompt_tokens=spent.prompt_tokens + more.prompt_tokens,
+            reserved_cost_usd=spent.reserved_cost_usd + more.reserved_cost_usd,
+            reserved_tokens=spent.reserved_tokens + more.reserved_tokens,
         )
     return spent

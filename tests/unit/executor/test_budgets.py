@@ -149,3 +149,10 @@ def test_what_ended_turns_took_is_missing_from_the_next(meter):
     assert meter.exhausted_by(TurnResult()).startswith("budget_exhausted:tokens: ")
     with pytest.raises(BudgetError):
         meter.begin_turn()
+
+
+def test_what_is_reserved_for_agents_raises_no_price():
+    """One who has reserved fifty dollars for agents has paid none of them."""
+    reserved = Spend(tokens=1100, cost_usd=50.5, reserved_cost_usd=50.0, reserved_tokens=200)
+    assert price_of(900, reserved) == pytest.approx(price_of(900, SPENT))
+    assert price_of(900, Spend(tokens=200, cost_usd=50.0, reserved_cost_usd=50.0, reserved_tokens=200)) == 0.0

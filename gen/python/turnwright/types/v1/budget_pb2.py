@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/budget.proto\x12\x13turnwright.types.v1\x1a\x1egoogle/protobuf/duration.proto\"r\n\x06\x42udget\x12\x11\n\tturns_max\x18\x01 \x01(\r\x12\x12\n\ntokens_max\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ost_usd_max\x18\x03 \x01(\x01\x12+\n\x08wall_max\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xa9\x01\n\x05Spend\x12\r\n\x05turns\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\x12\x13\n\x0blost_tokens\x18\x03 \x01(\x04\x12\x10\n\x08\x63ost_usd\x18\x04 \x01(\x01\x12\x1a\n\x12turns_without_cost\x18\x05 \x01(\r\x12\'\n\x04wall\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rprompt_tokens\x18\x07 \x01(\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/budget.proto\x12\x13turnwright.types.v1\x1a\x1egoogle/protobuf/duration.proto\"r\n\x06\x42udget\x12\x11\n\tturns_max\x18\x01 \x01(\r\x12\x12\n\ntokens_max\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ost_usd_max\x18\x03 \x01(\x01\x12+\n\x08wall_max\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xdd\x01\n\x05Spend\x12\r\n\x05turns\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\x12\x13\n\x0blost_tokens\x18\x03 \x01(\x04\x12\x10\n\x08\x63ost_usd\x18\x04 \x01(\x01\x12\x1a\n\x12turns_without_cost\x18\x05 \x01(\r\x12\'\n\x04wall\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rprompt_tokens\x18\x07 \x01(\x04\x12\x19\n\x11reserved_cost_usd\x18\x08 \x01(\x01\x12\x17\n\x0freserved_tokens\x18\t \x01(\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,5 +36,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BUDGET']._serialized_start=89
   _globals['_BUDGET']._serialized_end=203
   _globals['_SPEND']._serialized_start=206
-  _globals['_SPEND']._serialized_end=375
+  _globals['_SPEND']._serialized_end=427
 # @@protoc_insertion_point(module_scope)

@@ -76,6 +76,8 @@ class Spend(_message.Message):
     TURNS_WITHOUT_COST_FIELD_NUMBER: _builtins.int
     WALL_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    RESERVED_COST_USD_FIELD_NUMBER: _builtins.int
+    RESERVED_TOKENS_FIELD_NUMBER: _builtins.int
     turns: _builtins.int
     """Turns that have begun."""
     tokens: _builtins.int
@@ -92,6 +94,10 @@ class Spend(_message.Message):
     """Input tokens summed over all turns, as reported by vendors: what was paid for, part of `tokens`. For how full the
     context window is, see `usage` in each turn's result.
     """
+    reserved_cost_usd: _builtins.float
+    """The part of `cost_usd` that is reserved for agents at work: nobody has paid it yet."""
+    reserved_tokens: _builtins.int
+    """The part of `tokens` that is reserved for agents at work."""
     @_builtins.property
     def wall(self) -> _duration_pb2.Duration:
         """Working time."""
@@ -106,10 +112,12 @@ class Spend(_message.Message):
         turns_without_cost: _builtins.int = ...,
         wall: _duration_pb2.Duration | None = ...,
         prompt_tokens: _builtins.int = ...,
+        reserved_cost_usd: _builtins.float = ...,
+        reserved_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wall", b"wall"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "lost_tokens", b"lost_tokens", "prompt_tokens", b"prompt_tokens", "tokens", b"tokens", "turns", b"turns", "turns_without_cost", b"turns_without_cost", "wall", b"wall"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "lost_tokens", b"lost_tokens", "prompt_tokens", b"prompt_tokens", "reserved_cost_usd", b"reserved_cost_usd", "reserved_tokens", b"reserved_tokens", "tokens", b"tokens", "turns", b"turns", "turns_without_cost", b"turns_without_cost", "wall", b"wall"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -114,6 +114,20 @@ export declare type Spend = Message<"turnwright.types.v1.Spend"> & {
    * @generated from field: uint64 prompt_tokens = 7;
    */
   promptTokens: bigint;
+
+  /**
+   * The part of `cost_usd` that is reserved for agents at work: nobody has paid it yet.
+   *
+   * @generated from field: double reserved_cost_usd = 8;
+   */
+  reservedCostUsd: number;
+
+  /**
+   * The part of `tokens` that is reserved for agents at work.
+   *
+   * @generated from field: uint64 reserved_tokens = 9;
+   */
+  reservedTokens: bigint;
 };
 
 /**
