@@ -133,7 +133,7 @@ def _compiled(text: str) -> Any:
 @cache
 def _bounded() -> tuple[Any, Any]:
     """The library's class of validators, each keyword of which looks at the time, and the one for schemas."""
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.validators import extend
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing import Registry
@@ -148,7 +148,12 @@ def _bounded() -> tuple[Any, Any]:
     timed = {name: _in_time(check) for name, check in {**Draft202012Validator.VALIDATORS, **own}.items()}
     bounded = extend(Draft202012Validator, timed)  # type: ignore[no-untyped-call]
     known = ((uri, DRAFT202012.create_resource(_of_one_draft(REGISTRY.contents(uri)))) for uri in REGISTRY)
-    return bounded, bounded(_of_one_draft(bounded.META_SCHEMA), registry=Registry().with_resources(known))
+    of_schemas = bounded(
+        _of_one_draft(bounded.META_SCHEMA),
+        registry=Registry().with_resources(known),
+        format_checker=FormatChecker(["regex"]),
+    )
+    return bounded, of_schemas
 
 
 def _of_one_draft(schema: Any) -> Any:
