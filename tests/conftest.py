@@ -14,7 +14,7 @@ from quick import (  # noqa: F401 - hooks
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
-    pytest_thin_postgres,
+    pytest_thin_tables,
 )
 from surroundings import leave_the_person_out
 

@@ -4,9 +4,8 @@
 marked `slow`, and the kills. So a test is quick by where it stands, or by what it proves. Of a long table it runs cases spread
 over the whole table, and properties try fewer examples.
 
-On PostgreSQL every run tries some cases of a long table, whose others are marked `soak`: what differs between databases is
-the statement, not the values. A run leaves out what an earlier one has passed that was told the same file by
-TURNWRIGHT_TEST_ONCE.
+Of a long table whose tests have services to talk to, every run tries some cases on each database; the others are marked `soak`.
+A run leaves out what an earlier one has passed that was told the same file by TURNWRIGHT_TEST_ONCE.
 """
 
 import os
@@ -27,7 +26,8 @@ EXAMPLES = 10
 CASES = 5
 SERVED_CASES = 2
 """Cases of one table whose tests have services to talk to."""
-POSTGRES_CASES = 4
+TABLE_CASES = 4
+"""The same without `--quick`, on each database."""
 
 
 def pytest_addoption(parser):
@@ -69,15 +69,15 @@ class Once:
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
-def pytest_thin_postgres(items):
+def pytest_thin_tables(items):
     """Before what is marked is left out."""
     tables = defaultdict(list)
     for item in items:
-        if "postgresql" in params_of(item):
-            tables[item.nodeid.partition("[")[0]].append(item)
+        if "postgresql" in params_of(item) or folder_of(item) not in QUICK:
+            tables[item.nodeid.partition("[")[0], "postgresql" in params_of(item)].append(item)
     named = named_by_rows()
     for cases in tables.values():
-        for item in set(cases) - set(some_of(cases, named, POSTGRES_CASES)):
+        for item in set(cases) - set(some_of(cases, named, TABLE_CASES)):
             item.add_marker(pytest.mark.soak)
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from needs import need_of
-from quick import CASES, TESTS, Once, is_quick, pytest_thin_postgres, some_of
+from quick import CASES, TESTS, Once, is_quick, pytest_thin_tables, some_of
 from surroundings import TOLD
 
 READ = re.compile(r"environ(?:\.get)?[(\[]\"(TURNWRIGHT_\w+)\"")
@@ -42,19 +42,21 @@ def test_of_a_long_table_it_runs_cases_from_the_first_to_the_last_and_those_that
     assert some_of(cases, {cases[7].nodeid}, CASES) == sorted([*spread, cases[7]], key=cases.index)
 
 
-def test_on_postgresql_it_runs_some_cases_of_a_long_table():
-    items = [Item(f"t.py::test_a[{db}-{case}]", db) for db in ("sqlite", "postgresql") for case in range(10)]
-    pytest_thin_postgres(items)
-    kept = [item.nodeid for item in items if not item.marks]
-    assert kept[:10] == [item.nodeid for item in items[:10]]
-    assert kept[10:] == [f"t.py::test_a[postgresql-{case}]" for case in (0, 3, 6, 9)]
+@pytest.mark.parametrize(("folder", "of_sqlite"), [("contract", (0, 3, 6, 9)), ("unit", range(10))])
+def test_of_a_long_table_with_services_it_runs_some_cases_on_each_database(folder, of_sqlite):
+    items = [Item(folder, f"test_a[{db}-{case}]", db) for db in ("sqlite", "postgresql") for case in range(10)]
+    pytest_thin_tables(items)
+    kept = [item.nodeid.partition("::")[2] for item in items if not item.marks]
+    of_postgresql = [f"test_a[postgresql-{case}]" for case in (0, 3, 6, 9)]
+    assert kept == [*(f"test_a[sqlite-{case}]" for case in of_sqlite), *of_postgresql]
 
 
 class Item:
     """A test that remembers its marks."""
 
-    def __init__(self, nodeid, db):
-        self.nodeid = nodeid
+    def __init__(self, folder, name, db):
+        self.path = TESTS / folder / "test_x.py"
+        self.nodeid = f"tests/{folder}/test_x.py::{name}"
         self.callspec = SimpleNamespace(params={"db": db})
         self.marks = []
 
