@@ -9,6 +9,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,9 @@ OUTPUT_BYTES_MAX: Final = 64 * 1024
 
 _CHUNK_BYTES: Final = 4096
 
+_INTERRUPT_S: Final = 1.0
+"""Seconds within which Ctrl-C has come here, too, once it has ended a command."""
+
 
 async def run_locally(command: str, root: Path, show: Callable[[str], None] | None = None) -> tuple[int, str]:
     """The exit code, and with `show` what was written: it is shown piece by piece, or else by the command itself.
@@ -52,12 +56,19 @@ async def run_locally(command: str, root: Path, show: Callable[[str], None] | No
     make_blocking()
     out, errors = (asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT) if show else (None, None)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    interrupted = asyncio.Event()
+    loop.add_signal_handler(signal.SIGINT, interrupted.set)
     try:
         shell = os.environ.get("SHELL") or "/bin/sh"
         process = await asyncio.create_subprocess_exec(shell, "-c", command, cwd=root, stdout=out, stderr=errors)
         written = await _shown(process.stdout, show) if process.stdout and show else ""
-        return await process.wait(), written
+        code = await process.wait()
+        if code == -signal.SIGINT:
+            # The terminal interrupts both; without a handler ours would end the session.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INTERRUPT_S):
+                    await interrupted.wait()
+        return code, written
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         make_blocking()

@@ -16,6 +16,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from math import isinf
 from typing import Any, Final, NoReturn, TypeVar
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 from msgspec import Struct
@@ -324,7 +325,10 @@ class GrpcSandboxHosts:
         if located is None:
             return None
         name = host.server.name
-        return FoundWorkspace(f"{name}:{located.path}", located.id, located.copied_from)
+        # A host could name the id of any project, and that would move there.
+        return FoundWorkspace(
+            f"{name}:{located.path}", str(uuid5(NAMESPACE_URL, f"{name}:{located.id}")), located.copied_from
+        )
 
     async def place(
         self, address: RunAddress, epoch: int, root: str, constraints: Constraints, ends_s: Callable[[], float]

@@ -155,6 +155,19 @@ async def test_only_admins_register_places_and_members_work_in_them(services):
 
 
 @shared
+async def test_a_host_that_names_another_project_gets_nothing_of_it(services, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    own = await services.client.init_project(str(mine))
+    place = services.files.with_name("taken")
+    shutil.copytree(mine, place)
+    (place / ".turnwright" / "workspace").write_text((mine / ".turnwright" / "workspace").read_text().splitlines()[0])
+    found = await services.client.init_project("box:/taken")
+    assert found.name != own.name
+    assert (await services.client.init_project(str(mine))).name == own.name
+
+
+@shared
 async def test_constraints_hold_on_the_host(services):
     for file in ("kept.txt", "hidden.txt"):
         (services.files / file).write_text("old\n")
