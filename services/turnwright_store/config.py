@@ -116,7 +116,7 @@ class StoreSettings(Settings):
     heartbeat_s: float = 30.0
     """Most seconds of silence after which a watcher of the store hears a heartbeat."""
     pattern_s_max: float = 5.0
-    """Seconds that matching the patterns of one request may take."""
+    """Seconds of work that matching the patterns of one request may take."""
     workspace_wait_s: float = 10.0
     """Seconds that a queued loop waits before it reports that no executor has its workspace."""
     stream_grace_s: float = 120.0

@@ -34,7 +34,7 @@ def build(settings: StoreSettings, secret: str) -> Service:
     """The store. Starting it raises what the whole store raises."""
     database = ReadOnlyDatabase(settings.database_file)
     # Only holders of the secret call it: nothing is granted.
-    store = StoreBackend(database, time.monotonic, _now_ms, Policy(_now_ms))
+    store = StoreBackend(database, _now_ms, Policy(_now_ms))
 
     async def open_it(*, is_shared: bool = False) -> bool:
         """Whether there is nothing to write. `is_shared`: runs are claimed by whoever else has the database."""

@@ -74,7 +74,7 @@ def build(settings: StoreSettings, secret: str) -> Service:
     maintenance = Maintenance()
     policy = Policy(_now_ms)
     known = (secret, *settings.secrets_accepted)
-    store = StoreService(database, time.monotonic, _now_ms, policy, known)
+    store = StoreService(database, _now_ms, policy, known)
     following: list[asyncio.Task[None]] = []
     gauges: list[BacklogGauges] = []
 

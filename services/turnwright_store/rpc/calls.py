@@ -74,8 +74,6 @@ class StoreBackend(Struct):
     """What the servicers share; `rules` is set when the database is open."""
 
     database: Database
-    clock_s: Callable[[], float]
-    """A monotonic clock, for time limits."""
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
     policy: Policy

@@ -42,7 +42,7 @@ class EntryServicer(Calls, entry_service_pb2_grpc.EntryServiceServicer):
     @query
     def ListEntries(self, request: pb.ListEntriesRequest, connection: Connection) -> Fields:
         rules, wanted = self._rules, _query_of(request)
-        check_time = time_limit(self._service.clock_s, rules.pattern_s_max)
+        check_time = time_limit(rules.pattern_s_max)
         found, token = list_entries(connection, rules, address_of(request), wanted, check_time)
         return {"entries": map(entry_to_pb, found), "next_page_token": token}
 

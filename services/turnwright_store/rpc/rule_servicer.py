@@ -44,7 +44,7 @@ class RuleServicer(Calls, rule_service_pb2_grpc.RuleServiceServicer):
     @query
     def TestRules(self, request: pb.TestRulesRequest, connection: Connection) -> Fields:
         given = request.rules_text if request.HasField("rules_text") else None
-        check_time = time_limit(self._service.clock_s, self._rules.pattern_s_max, "effects", "ask about fewer effects")
+        check_time = time_limit(self._rules.pattern_s_max, "effects", "ask about fewer effects")
         where = address_of(request)
         found = approval_rules.test_rules(connection, self._rules, where, request.effects, given, check_time)
         return {"decisions": map(_decision_to_pb, found)}

@@ -41,6 +41,6 @@ class TurnServicer(Calls, turn_service_pb2_grpc.TurnServiceServicer):
     @query
     def ListMessages(self, request: pb.ListMessagesRequest, connection: Connection) -> Fields:
         rules, size, token = self._rules, request.page_size, request.page_token
-        check_time = time_limit(self._service.clock_s, rules.pattern_s_max)
+        check_time = time_limit(rules.pattern_s_max)
         found, turns, token = list_messages(connection, rules, address_of(request), size, token, check_time)
         return {"messages": found, "turns": map(wire.turn_to_pb, turns), "next_page_token": token}
