@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SERVICES = Path(__file__).resolve().parents[2] / "services"
+from parsed import services
 
 INSTEAD = {
     "apart": "isolated, separate",
@@ -93,11 +93,7 @@ def odd_names(path: str, tree: ast.Module) -> list[str]:
 
 
 def test_no_name_has_a_word_that_was_replaced() -> None:
-    paths = [path for path in sorted(SERVICES.rglob("*.py")) if "demo" not in path.parts]
-    assert len(paths) > 300
-    found = [
-        line for path in paths for line in odd_names(path.relative_to(SERVICES).as_posix(), ast.parse(path.read_text()))
-    ]
+    found = [line for path, tree in services().items() for line in odd_names(path, tree)]
     assert not found, "\n".join(["a name has a word that nobody would search for:", *found])
 
 

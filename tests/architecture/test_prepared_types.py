@@ -1,11 +1,10 @@
 """msgspec prepares types while modules are imported: two threads that do so at once end the process (core.converters)."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-SERVICES = Path(__file__).resolve().parents[2] / "services"
+from parsed import services
 
 # What these call, they call before there are threads. The page reader converts HTML, with another library.
 EXEMPT = {
@@ -38,10 +37,7 @@ def _prepares(call: ast.Call) -> bool:
 
 def test_no_function_decodes_to_a_type_that_is_not_prepared() -> None:
     found = [
-        f"{name}:{line}"
-        for path in sorted(SERVICES.rglob("*.py"))
-        if (name := path.relative_to(SERVICES).as_posix()) not in EXEMPT
-        for line in prepared_late(ast.parse(path.read_text()))
+        f"{name}:{line}" for name, tree in services().items() if name not in EXEMPT for line in prepared_late(tree)
     ]
     assert not found, "make the decoder a constant of its module, or use turnwright_core.converters: " + ", ".join(
         found

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from parsed import services
+
 REPO = Path(__file__).resolve().parents[2]
 RPC = re.compile(r"^\s*rpc (\w+)\(", re.MULTILINE)
 RPCS = frozenset(name for proto in (REPO / "protos").rglob("*.proto") for name in RPC.findall(proto.read_text()))
@@ -30,9 +32,9 @@ def named_in(text: str) -> set[str]:
 
 def test_no_text_names_an_rpc() -> None:
     found = [
-        f"{file.relative_to(REPO)}:{text.lineno} names {', '.join(sorted(named))}"
-        for file in sorted((REPO / "services").rglob("*.py"))
-        for text in sentences(ast.parse(file.read_text()))
+        f"services/{path}:{text.lineno} names {', '.join(sorted(named))}"
+        for path, tree in services().items()
+        for text in sentences(tree)
         if (named := named_in(text.value))
     ]
     assert not found, "\n".join(["say it in the words of the command line:", *found])
@@ -45,9 +47,9 @@ def test_a_text_that_names_one_is_found() -> None:
 
 def test_no_text_reads_as_translated() -> None:
     found = [
-        f"{file.relative_to(REPO)}:{text.lineno} says {odd[0]!r}"
-        for file in sorted((REPO / "services").rglob("*.py"))
-        for text in sentences(ast.parse(file.read_text()))
+        f"services/{path}:{text.lineno} says {odd[0]!r}"
+        for path, tree in services().items()
+        for text in sentences(tree)
         if (odd := TRANSLATED.search(text.value))
     ]
     assert not found, "\n".join(["say it as a native speaker would:", *found])

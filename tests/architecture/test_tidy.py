@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
+from parsed import REPO, trees
 
 FILE_LINES_MAX = 600
 """A story that is told whole in one file needs fewer imports than one in three."""
@@ -367,14 +367,6 @@ def is_upper_bound(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool
 
 
 # ---- The tests
-
-
-@cache
-def trees(folder: str) -> dict[str, ast.Module]:
-    """Every Python file below a folder of the repository: path -> tree."""
-    files = sorted((REPO / folder).rglob("*.py"))
-    assert files, f"no Python below {folder}/"
-    return {f.relative_to(REPO).as_posix(): ast.parse(f.read_bytes(), str(f)) for f in files}
 
 
 SERVICE_RULES: list[Rule] = [
