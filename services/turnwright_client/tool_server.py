@@ -199,7 +199,11 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
         await self._fence(request.project, request.run, request.epoch, context)
         if task := self._running.get((request.project, request.run, request.call_id)):
             task.cancel()
+        await self.cancelled(request)
         return tool_service_pb2.CancelResponse()
+
+    async def cancelled(self, request: tool_service_pb2.CancelRequest) -> None:
+        """A call was stopped, or what it has proposed is not carried out. For servers that keep something for one."""
 
     async def _fence(self, project: str, run: str, epoch: int, context: Any) -> None:
         """Refuse what comes from an executor that has lost the run. Calls of clients, 0, belong to no owner."""

@@ -261,6 +261,7 @@ class ToolCalls:
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 if is_abandoned and is_last:
                     if record.stage is not Stage.SETTLED:
+                        scope.give_up(record)
                         compare = partial(compared, context=scope.context)
                         buffer.settle(record, await last_result(record, UnsavedState(0), GONE, compare))
                     await buffer.flush(full=True)
@@ -288,6 +289,7 @@ class ToolCalls:
             confirm=_confirmed,
             allows_network=network,
             asks_indeterminate=False,
+            give_up=partial(self._catalogue.give_up, buffer.address, 0),
         )
 
     async def _taken(

@@ -217,9 +217,7 @@ class GrpcToolServers:
 
     async def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
         """See tools.remote.ToolServers."""
-        named = [one for one in await self._known(call.project) if one.name == server]
-        if not named:
-            raise CallFailedError("not_found:404", f"The server {server} is not registered any more.", is_sent=False)
+        named = await self._named(server, call.project)
         found = next((one for one in named if one.registration == call.registration), None)
         if found is None:
             text = (
@@ -257,7 +255,7 @@ class GrpcToolServers:
             finally:
                 stream.cancel()
                 if not is_over:
-                    self._cancel(stub, call, metadata)
+                    self.cancel(server, call)
 
     def _calling_back(self, server: RegisteredServer, call: RemoteCall) -> AbstractContextManager[pb.Callback | None]:
         """What a call that may change something can call back with, and what calls MCP servers always."""
@@ -265,25 +263,31 @@ class GrpcToolServers:
             return nullcontext()
         return self._callback(call.project, call.principal, server.timeout_s, of_deployment=server.is_mcp)
 
-    async def _known(self, project: str) -> Sequence[RegisteredServer]:
+    async def _named(self, server: str, project: str) -> Sequence[RegisteredServer]:
+        """The servers of this name, the deployment's first. Raises CallFailedError if there is none."""
         try:
-            return await self._registered(project)
+            named = [one for one in await self._registered(project) if one.name == server]
         except TurnwrightError as error:
             raise CallFailedError("unavailable:503", error.message, is_sent=False) from None
+        if not named:
+            raise CallFailedError("not_found:404", f"The server {server} is not registered any more.", is_sent=False)
+        return named
 
-    def _cancel(self, stub: tool_service_pb2_grpc.ToolServiceAsyncStub, call: RemoteCall, metadata: object) -> None:
-        """Say that a call is to stop, for servers that do not see the end of its stream."""
-        request = pb.CancelRequest(project=call.project, run=call.run, call_id=call.call_id, epoch=call.epoch)
-
-        async def cancel() -> None:
-            try:
-                await stub.Cancel(request, timeout=CANCEL_S, metadata=metadata)  # type: ignore[arg-type]
-            except grpc.aio.AioRpcError as error:
-                _log.info("tool_cancel_failed", run=call.run, status=error.code().name)
-
-        task = asyncio.create_task(cancel(), name=f"cancel {call.call_id}")
+    def cancel(self, server: str, call: RemoteCall) -> None:
+        """See tools.remote.ToolServers. Also for servers that do not see the end of a call's stream."""
+        task = asyncio.create_task(self._cancelled(server, call), name=f"cancel {call.call_id}")
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
+
+    async def _cancelled(self, server: str, call: RemoteCall) -> None:
+        request = pb.CancelRequest(project=call.project, run=call.run, call_id=call.call_id, epoch=call.epoch)
+        try:
+            found = (await self._named(server, call.project))[0]
+            stub = tool_service_pb2_grpc.ToolServiceStub(await self._ready(found))
+            await stub.Cancel(request, timeout=CANCEL_S, metadata=self._metadata(found))
+        except (CallFailedError, Away, grpc.aio.AioRpcError) as error:
+            problem = _words(error) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            _log.info("tool_cancel_failed", run=call.run, server=server, problem=problem)
 
     def _metadata(self, server: RegisteredServer) -> tuple[tuple[str, str], ...]:
         """Raises Away for a secret that is not there."""
@@ -353,6 +357,8 @@ class GrpcToolServers:
         self._channels[server] = channel
 
     async def close(self) -> None:
+        if self._cancelling:
+            await asyncio.wait(self._cancelling, timeout=CANCEL_S)
         tasks = [*self._asking.values(), *self._cancelling]
         for task in tasks:
             task.cancel()

@@ -19,9 +19,11 @@ from turnwright_values.types import State, Tier
 
 from turnwright_core.instructions import TOOLS_PATH
 from turnwright_core.text import count_tokens
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.tool_spec import ServedTool
 from turnwright_executor.tools.outside import OutsideTool
-from turnwright_executor.tools.remote import RemoteTool, ToolServers
+from turnwright_executor.tools.remote import RemoteTool, ToolServers, give_up
 from turnwright_executor.tools.tool_search import CALL_TOOL, SEARCH_TOOLS, CallTool, SearchTools
 
 V = TypeVar("V")
@@ -104,6 +106,11 @@ class ToolCatalogue:
         except msgspec.MsgspecError:
             return EMPTY
         return found if found.version == version else EMPTY
+
+    def give_up(self, address: RunAddress, epoch: int, record: CommandRecord) -> None:
+        """See tools.remote.give_up."""
+        if self._servers is not None:
+            give_up(self._servers, address, epoch, record)
 
     def _snapshot(self, specs: tuple[ServedTool, ...]) -> Snapshot:
         if not specs or self._servers is None:

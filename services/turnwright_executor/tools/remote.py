@@ -22,7 +22,8 @@ from turnwright_values.types import Mode, State
 
 from turnwright_core.json_text import JsonObject
 from turnwright_core.streams import STOPPED
-from turnwright_executor.domain.command_record import Done, failed
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.tool_result import ToolResult, done_of
 from turnwright_executor.domain.tool_spec import ServedTool
@@ -107,6 +108,9 @@ class ToolServers(Protocol):
 
         `server` is one of the call's project, or of the deployment. Closing the generator stops the call.
         """
+
+    def cancel(self, server: str, call: RemoteCall) -> None:
+        """Tell a server, in the background, that what it has proposed for a call is not carried out. Raises nothing."""
 
 
 class RemoteTool(OutsideTool):
@@ -198,7 +202,10 @@ class RemoteTool(OutsideTool):
             return running.done(failed(error.outcome, f"{error} {EFFECTS}" if in_doubt else str(error)))
         if isinstance(event, CallProposal):
             await running.close(State.RESOLVED)
-            return self._proposed(event, context, rounds)
+            proposed = self._proposed(event, context, rounds)
+            if isinstance(proposed, Done):
+                self._servers.cancel(self.spec.server, call)
+            return proposed
         return running.done(done_of(event, context.record_path))
 
     async def _attempts(self, call: RemoteCall, context: Context) -> AsyncGenerator[CallEvent]:
@@ -285,6 +292,15 @@ class _Running:
         closed = self._output.closed(done.state, done.outcome)
         body = f"{done.body}\n\nOutput: {self._output.summary()}".lstrip()
         return replace(done, body=body, writes=(*closed, *done.writes))
+
+
+def give_up(servers: ToolServers, address: RunAddress, epoch: int, record: CommandRecord) -> None:
+    """Tell the server that has made a proposal that nobody carries it out. Nothing happens for any other record."""
+    effect = record.effect
+    if isinstance(effect, CallEffect) and effect.data.get("state") is not None and not record.is_dispatched:
+        tool = str(effect.data["tool"])
+        call = RemoteCall(address.project, address.run, record.path, tool, "", epoch, key="", principal="")
+        servers.cancel(str(effect.data["server"]), call)
 
 
 def _key(context: Context) -> str:

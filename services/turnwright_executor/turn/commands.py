@@ -139,6 +139,8 @@ class DispatchScope(Struct, frozen=True):
     """Whom the turn's loop is for."""
     unstarted: set[str] = field(default_factory=set)
     """Keys of marks that this process made for outside effects that it has not started."""
+    give_up: Callable[[CommandRecord], None] = noop
+    """Tells whoever made the proposal of a record that nobody carries it out."""
 
     @property
     def is_call(self) -> bool:
@@ -221,6 +223,7 @@ class CommandSteps:
         self._state.is_over = True
 
     def _settle(self, record: CommandRecord, done: Done) -> None:
+        self._scope.give_up(record)
         self._scope.buffer.settle(record, done)
         self._state.local_stages.pop(record.path, None)
 
@@ -462,6 +465,7 @@ class CommandSteps:
 
     async def _reject(self, record: CommandRecord) -> None:
         self._scope.proposals.rejected(record)
+        self._scope.give_up(record)
         self._state.announced.add(record.path)
         if record.interrupted:
             self._settle(record, indeterminate.given_up(record))

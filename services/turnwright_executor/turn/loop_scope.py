@@ -327,6 +327,7 @@ class LoopScope:
             outside_results=self.unsaved.outside_results,
             unstarted=self.unsaved.unstarted,
             asked_by=loop.by,
+            give_up=partial(services.catalogue.give_up, self.address, self.claim.epoch),
         )
         self.commands = CommandSteps(dispatch, state)
 

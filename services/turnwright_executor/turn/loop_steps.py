@@ -63,6 +63,7 @@ from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import checked_budget, may_exceed
 from turnwright_executor.turn.turn_line import bind_turn
+from turnwright_executor.turn.unsaved import records_of
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_kit.logs import get_logger
 from turnwright_kit.telemetry import turn_ended as end_turn_span
@@ -494,6 +495,8 @@ class LoopSteps:
                 await scope.placement.save()
             end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved, ending, compare, refused)
             scope.events.ended(claim.run.turn, end)
+            for record in {**records_of(claim), **state.records}.values():
+                scope.services.catalogue.give_up(scope.address, claim.epoch, record)
         state.is_over = True
 
     async def _compared(self, claim: ClaimRunResponse, record: CommandRecord) -> Done | None:

@@ -34,8 +34,8 @@ from turnwright_executor.turn.machine import LAST, Action, LocalStage
 from turnwright_executor.turn.model_call import model_call_from_entry, with_edits
 from turnwright_executor.turn.records import error_write, record_write, refused_notes
 from turnwright_executor.turn.turn_line import turn_ended
-from turnwright_executor.turn.unsaved import UnsavedState
-from turnwright_executor.wire.command_records import is_command, is_dispatched, record_from_entry
+from turnwright_executor.turn.unsaved import UnsavedState, records_of
+from turnwright_executor.wire.command_records import is_command, is_dispatched
 from turnwright_kit.logs import get_logger
 
 CHANNELS: Final = (1, 2)
@@ -111,8 +111,7 @@ async def settle(
 
 def _open_records(claim: ClaimRunResponse) -> list[CommandRecord]:
     """Records that have not ended, or whose question was not answered and that nobody has told of it."""
-    records = [record_from_entry(entry) for entry in claim.records if is_command(entry)]
-    return [record for record in records if not record.state.is_settled or record.interrupted]
+    return [record for record in records_of(claim).values() if not record.state.is_settled or record.interrupted]
 
 
 async def last_result(record: CommandRecord, unsaved: UnsavedState, cancelled: Done, compare: Compare) -> Done:

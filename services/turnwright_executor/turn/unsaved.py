@@ -47,9 +47,14 @@ class UnsavedState(Struct):
         return self.draft
 
 
+def records_of(claim: ClaimRunResponse) -> dict[str, CommandRecord]:
+    """The commands of the open turn, by record."""
+    return {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
+
+
 def state_of(claim: ClaimRunResponse, unsaved: UnsavedState, losses_max: int) -> TurnState:
     """The state of a loop, from its ledger and from the unsaved state. `losses_max`: owners that a turn may lose."""
-    records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
+    records = records_of(claim)
     turn = claim.open_turn.number if claim.open_turn else 0
     ending = unsaved.ending
     if claim.abort_requested:

@@ -261,6 +261,80 @@ async def test_a_proposal_of_a_server_waits_and_goes_on_with_its_state(tmp_path,
     assert states == [(None, ""), (b"first", "Yes."), (b"second", "")]
 
 
+class Held(ToolServer):
+    """A server that keeps something for what it has proposed, and is told of what is not carried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+        @self.tool("pay", "Pays.", proposes=True)
+        async def pay(call):
+            return "paid" if call.state else result_pb2.ToolProposal(body="pay 3 to Ada", state=b"held")
+
+        @self.tool("fill", "Fills.", proposes=True)
+        async def fill(call):
+            return result_pb2.ToolProposal(body="fill", state=b"x" * 100_000)
+
+    async def cancelled(self, request):
+        self.told.put_nowait((request.run, request.call_id))
+
+    async def tells(self) -> tuple[str, str]:
+        return await asyncio.wait_for(self.told.get(), 60)
+
+
+PAY = "log://turn_1/result/t.pay/1"
+
+
+async def test_a_server_is_told_that_nobody_carries_out_what_it_has_proposed(tmp_path, monkeypatch):
+    server = Held()
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+
+        async def proposed(run: str, reply: str = "<t.pay/>"):
+            services.script(f"{reply}{GO_ON}", DONE)
+            queued = await services.act(run=run, yolo=False)
+            await services.until(queued, 202)
+            return queued
+
+        accepted = await proposed("accepted")
+        await services.client.resolve(services.project, "accepted", PAY, accept=True)
+        await services.until(accepted)
+
+        await proposed("rejected")
+        await services.client.resolve(services.project, "rejected", PAY, accept=False)
+        assert await server.tells() == ("rejected", PAY)
+
+        await proposed("aborted")
+        await services.client.abort(services.project, "aborted")
+        assert await server.tells() == ("aborted", PAY)
+
+        # By an executor that knows of the proposal from the store alone.
+        await proposed("taken_over")
+        await services.restart("executor")
+        await services.client.abort(services.project, "taken_over")
+        assert await server.tells() == ("taken_over", PAY)
+
+        services.script(f"<t.fill/>{GO_ON}", DONE)
+        await services.until(await services.act(run="too_much"))
+        assert await server.tells() == ("too_much", PAY.replace("pay", "fill"))
+
+        deny = rule_pb2.Rule(level=rule_pb2.RULE_LEVEL_PROJECT, verdict=rule_pb2.RULE_VERDICT_DENY, tool="t.pay")
+        await services.client.set_rule(services.project, deny)
+        services.script(f"<t.pay/>{GO_ON}", DONE)
+        await services.until(await services.act(run="denied", yolo=False))
+        assert await server.tells() == ("denied", PAY)
+        assert server.told.empty()
+
+
+async def test_a_server_is_told_of_what_nobody_has_decided_on_in_time(tmp_path, monkeypatch):
+    server = Held()
+    monkeypatch.setenv("TURNWRIGHT_PROPOSAL_EXPIRE_S", "0.4")
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"t": address}) as services:
+        services.script(f"<t.pay/>{GO_ON}", DONE)
+        assert (await services.until(await services.act(yolo=False))).reason == "expired"
+        assert await server.tells() == ("r", PAY)
+
+
 async def test_a_server_that_asks_for_ever_is_not_asked_for_ever(tmp_path, monkeypatch):
     server = ToolServer()
     asked = []

@@ -38,7 +38,9 @@ type ToolServiceClient interface {
 	// a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one
 	// is sent again, too.
 	Dispatch(ctx context.Context, in *DispatchRequest, opts ...grpc.CallOption) (ToolService_DispatchClient, error)
-	// Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens.
+	// Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+	// rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+	// all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 }
 
@@ -114,7 +116,9 @@ type ToolServiceServer interface {
 	// a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one
 	// is sent again, too.
 	Dispatch(*DispatchRequest, ToolService_DispatchServer) error
-	// Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens.
+	// Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+	// rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+	// all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	mustEmbedUnimplementedToolServiceServer()
 }

@@ -79,7 +79,9 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens.
+        """Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+        rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+        all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

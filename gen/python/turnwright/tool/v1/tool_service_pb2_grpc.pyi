@@ -47,7 +47,10 @@ class ToolServiceStub:
     is sent again, too.
     """
     Cancel: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CancelRequest, _tool_service_pb2.CancelResponse]
-    """Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens."""
+    """Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+    rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+    all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
+    """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -68,7 +71,10 @@ class ToolServiceAsyncStub(ToolServiceStub):
     is sent again, too.
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CancelRequest, _tool_service_pb2.CancelResponse]  # type: ignore[assignment]
-    """Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens."""
+    """Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+    rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+    all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
+    """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tools in a process of their own, in any language: it serves this, and grpc.health.v1 with the name of this service, and
@@ -104,6 +110,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.CancelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.CancelResponse, _abc.Awaitable[_tool_service_pb2.CancelResponse]]:
-        """Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens."""
+        """Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+        rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+        all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
+        """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

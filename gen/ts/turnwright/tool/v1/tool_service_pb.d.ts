@@ -456,7 +456,9 @@ export declare const ToolService: GenService<{
     output: typeof DispatchResponseSchema;
   },
   /**
-   * Stops a call, which is also said by the end of its stream. Of one that is not known nothing happens.
+   * Stops a call, which is also said by the end of its stream; or says that nobody carries out what a call has proposed: it was
+   * rejected or denied, has expired, its loop has ended, or it is more than an executor takes. It may come more than once, and not at
+   * all if the executor or the way to the server fails at that moment. Of a call that is not known nothing happens.
    *
    * @generated from rpc turnwright.tool.v1.ToolService.Cancel
    */
