@@ -14,6 +14,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 from msgspec import Struct
 from turnwright.types.v1 import access_pb2 as pb
+from turnwright_values.types import Tier
 
 from turnwright_core.errors import Reason, TurnwrightError, fault, project_not_found
 from turnwright_kit.identity.caller import Caller, Kind
@@ -26,6 +27,18 @@ KNOWN_S_MAX: Final = 5.0
 """Longest wait of a call until the store has told a service that has just begun who may do what, in seconds."""
 
 ProjectOf = Callable[[Any], str]
+
+
+def check_min_tier(caller: Caller, min_tier: Tier, what: str) -> None:
+    """Raises TIER_FORBIDDEN."""
+    if caller.tier < min_tier:
+        raise fault(
+            Reason.TIER_FORBIDDEN,
+            f"This needs a token of the tier {min_tier.name.lower()}; the one in use has {caller.tier.name.lower()}.",
+            method=what,
+            tier=min_tier.name.lower(),
+            ceiling=caller.tier.name.lower(),
+        )
 
 
 class UndeclaredAccessError(Exception):
@@ -42,6 +55,8 @@ class MethodAccess(Struct, frozen=True):
     reach: int
     project_of: ProjectOf
     """The project that a request names; empty: none. It takes a message, or the value of one."""
+    min_tier: Tier
+    """The lowest tier of its callers."""
 
     @property
     def is_granted(self) -> bool:
@@ -49,7 +64,14 @@ class MethodAccess(Struct, frozen=True):
         return self.right not in _WITHOUT_GRANT
 
     async def check(self, policy: Policy, caller: Caller, request: object) -> None:
-        """Raises PROJECT_NOT_FOUND for a project in which the caller has no right at all, else RIGHT_MISSING."""
+        """Raises PROJECT_NOT_FOUND for a project in which the caller has no right at all, else RIGHT_MISSING.
+
+        TIER_FORBIDDEN if its tier is too low.
+        """
+        await self._check_access(policy, caller, request)
+        check_min_tier(caller, self.min_tier, self.name)
+
+    async def _check_access(self, policy: Policy, caller: Caller, request: object) -> None:
         if caller.is_root:
             return
         if caller.is_answered_for:
@@ -99,7 +121,8 @@ def method_access(path: str) -> MethodAccess:
         found = attrgetter("project")
     elif "task" in fields:
         found = attrgetter("task.project")
-    return MethodAccess(path.lstrip("/"), method.name, access.right, access.reach, found)
+    floor = Tier(access.min_tier) or (Tier.CLIENT if is_change(path) else Tier.UNSPECIFIED)
+    return MethodAccess(path.lstrip("/"), method.name, access.right, access.reach, found, floor)
 
 
 def access_of(method: MethodDescriptor) -> pb.Access:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from pathlib import Path
 
-from turnwright.types.v1 import access_pb2
+from turnwright.types.v1 import access_pb2, entry_pb2
 
 from turnwright_kit.access import access_of
 
@@ -78,3 +78,18 @@ def asked_by(method) -> str:
 def test_every_rpc_asks_what_the_table_says() -> None:
     found = [(method.name, asked_by(method)) for service in services() for method in service.methods]
     assert sorted(found) == sorted((name, asked) for asked, names in ASKED.items() for name in names.split())
+
+
+def test_the_rpcs_that_declare_a_tier() -> None:
+    found = {
+        method.name: entry_pb2.Tier.Name(access_of(method).min_tier).removeprefix("TIER_").lower()
+        for service in services()
+        for method in service.methods
+        if access_of(method).min_tier
+    }
+    assert found == {
+        "WriteEntries": "model",
+        "SetScheme": "plugin",
+        **dict.fromkeys(["WatchPlans", "WatchRuns"], "client"),
+        **dict.fromkeys(["StartAgent", "WaitAgents", "SettleAgents"], "system"),
+    }

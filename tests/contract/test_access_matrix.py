@@ -266,7 +266,7 @@ def expected(server: str, method: Any, column: Column, project: str, *, passed_o
         return NO_TIER
     if method.name == "SetScheme" and not column.is_service:
         # For operators, and they register schemes as plugins do: with a plugin.
-        return NO_TIER if column.in_deployment else NO_RIGHT
+        return NO_RIGHT if column.kind is Kind.PLUGIN else NO_TIER
     if method.name == "InitProject" and server == "store" and not (column.is_service or passed_on):
         # Only an executor knows which directories somebody may register.
         return NO_RIGHT

@@ -31,7 +31,6 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX, NAME_CHARS_MAX
 from turnwright_core.titles import check_title
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.proposals import question_error, waiting_questions
@@ -176,9 +175,8 @@ def inject_message(
     return InjectedMessage(run.run, path, cursor)
 
 
-def abort_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, loop: int = 0) -> tuple[Run, Cursor]:
+def abort_run(tx: Transaction, rules: StoreRules, address: RunRef, loop: int = 0) -> tuple[Run, Cursor]:
     """Request the end of the active loop; does nothing if there is none, or another one than `loop`; 0: any (C36)."""
-    check_min_tier(caller, Tier.CLIENT, "AbortRun")
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
     if run.loop_active and loop in (0, run.loop_active) and not run.abort_requested:

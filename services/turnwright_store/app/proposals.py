@@ -26,7 +26,6 @@ from turnwright_core.events import slug_of
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, may_have_happened, tool_in, wait_in, with_decision
-from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.approval_rules import check_acceptable
@@ -88,7 +87,6 @@ def resolve_proposal(
 
     Raises NOT_PROPOSED, RULE_DENIED, and RIGHT_MISSING for who accepts a command without the right to run any.
     """
-    check_min_tier(caller, Tier.CLIENT, "ResolveProposal")
     check_path(path)
     _check(resolution)
     run = get_run(tx.connection, address.project, address.run)

@@ -36,7 +36,6 @@ from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT, TOKENS, WINDOW_TOKENS
 from turnwright_core.text import count_tokens
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
@@ -103,7 +102,6 @@ def submit_command(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: pb.SessionCommand, command_id: str
 ) -> SubmittedCommand:
     """Carry out or queue a command. Raises COMMAND_GATED, and the errors of the command itself."""
-    check_min_tier(caller, Tier.CLIENT, "SubmitCommand")
     kind = kind_of(command)
     rules.check_right(caller, _RIGHTS[kind], address.project, f"The command {kind.value}")
     if kind is CommandKind.BRANCH_FROM_CHAT:
@@ -223,7 +221,7 @@ def _set_params(command: pb.SetParams, at: _Session) -> None:
 
 
 def _abort(_command: pb.AbortSession, at: _Session) -> None:
-    control.abort_run(at.tx, at.rules, at.caller, at.address)
+    control.abort_run(at.tx, at.rules, at.address)
 
 
 def _approve(command: pb.ApproveTools, at: _Session) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright.types.v1 import scheme_pb2
-from turnwright_values.types import FileConstraint, Tier
+from turnwright_values.types import FileConstraint
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.constraints import leaves_the_project
@@ -29,8 +29,6 @@ from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.schemes import BY_NAME, Scheme
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_kit.auth import check_min_tier
-from turnwright_kit.identity.caller import Caller
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
@@ -43,12 +41,11 @@ from turnwright_store.sql.scopes import bump_scope
 SCHEME_NAME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 
 
-def set_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Scheme) -> list[Scheme]:
+def set_scheme(tx: Transaction, rules: StoreRules, wanted: Scheme) -> list[Scheme]:
     """Register or change a scheme; returns all schemes. Raises SCHEME_FIXED.
 
     It increments the global scope's revision, like every change that all runs share.
     """
-    check_min_tier(caller, Tier.PLUGIN, "SetScheme")
     check_scheme(wanted)
     known = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
     old = known.get(wanted.name) or Scheme(wanted.name)

@@ -111,5 +111,5 @@ def _steer(
             revision = decided.entry.revision
         case AbortLoop():
             rules.check_right(caller, Right.RUN, call.project, "An abort")
-            control.abort_run(tx, rules, caller, address)
+            control.abort_run(tx, rules, address)
     return WriteResult(get_run_head(tx.connection, call.project, call.run), (revision,), (step.path,))

@@ -16,13 +16,12 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from sqlalchemy import Connection
 from turnwright_values.store import Durability
-from turnwright_values.types import Cursor, Right, Tier
+from turnwright_values.types import Cursor, Right
 
 from turnwright_core.checks import check_words
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb
-from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.refusals import Refusals
@@ -126,7 +125,6 @@ class Calls:
         work: Callable[[Transaction, Caller], R],
         *,
         locks: Collection[str],
-        min_tier: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_no_run,
     ) -> R:
@@ -137,7 +135,6 @@ class Calls:
         """
         caller = current_caller()
         method = answer.__name__.removesuffix("Response")
-        check_min_tier(caller, min_tier, method)
         id_field = "request_id" if hasattr(request, "request_id") else "command_id"
         if not (request_id := getattr(request, id_field, "")):
             return await self._audited(request, caller, work, durability, locks)
@@ -205,7 +202,6 @@ def _without_owner_fields(request: Any) -> Any:
 def mutation(
     *,
     locks: Callable[[Any], Collection[str]],
-    min_tier: Tier = Tier.CLIENT,
     durability: Durability = Durability.FULL,
     starts: Callable[[Any], str] = starts_no_run,
 ) -> Callable[[Callable[[C, Q, Transaction, Caller], Fields]], Handler[C, Q]]:
@@ -221,7 +217,6 @@ def mutation(
                 answer,
                 lambda tx, caller: answer(**work(self, request, tx, caller)),
                 locks=locks(request),
-                min_tier=min_tier,
                 durability=durability,
                 starts=starts,
             )
@@ -283,13 +278,12 @@ def _answer_of(request: Any, method: str) -> type[Any]:
 
 
 def watch(
-    to_message: Callable[[C, M], R], *, min_tier: Tier = Tier.UNSPECIFIED
+    to_message: Callable[[C, M], R],
 ) -> Callable[[Callable[[C, Q], Awaitable[Watch[M]]]], WatchHandler[C, Q, R]]:
     """Declare an rpc as a watch: of the function that begins it, and `to_message` for each of its messages."""
 
     def declare(begin: Callable[[C, Q], Awaitable[Watch[M]]]) -> WatchHandler[C, Q, R]:
         async def handle(self: C, request: Q, _context: Any) -> AsyncIterator[R]:
-            check_min_tier(current_caller(), min_tier, begin.__name__)
             changes = self._service.watches.follow(partial(begin, self, request), lambda: self._rules.heartbeat_s)
             async with aclosing(changes):
                 async for change in changes:

@@ -8,10 +8,8 @@ from typing import Any
 
 from turnwright.documents.v1 import document_service_pb2 as pb
 from turnwright.documents.v1 import document_service_pb2_grpc
-from turnwright_values.types import Tier
 
 from turnwright_core.wire.runs import run_to_pb
-from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app.export_run import Export
 from turnwright_store.app.import_run import Import
@@ -34,7 +32,6 @@ class DocumentServicer(Calls, document_service_pb2_grpc.DocumentServiceServicer)
         yield pb.ExportRunResponse(data=before, last=True)
 
     async def ImportRun(self, requests: AsyncIterator[pb.ImportRunRequest], _context: Any) -> pb.ImportRunResponse:
-        check_min_tier(current_caller(), Tier.CLIENT, "ImportRun")
         first = await anext(requests)
         document = Import(self._database, self._rules, current_caller(), first)
         async with aclosing(_parts(first, requests)) as parts:

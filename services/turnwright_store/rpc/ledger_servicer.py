@@ -16,7 +16,6 @@ from turnwright_values.store import (
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Tier
 
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
@@ -31,7 +30,6 @@ from turnwright_core.wire.runs import (
     title_call_from_pb,
     wait_agents_from_pb,
 )
-from turnwright_kit.auth import check_min_tier
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import agents, commands, control, leases, ledger
 from turnwright_store.app.agent_ends import settle_agents
@@ -151,16 +149,13 @@ class LedgerRpcs(Calls):
 
         durability = _durability_of(call.durability)
         if not call.request_id:
-            caller = current_caller()
-            check_min_tier(caller, Tier.MODEL, "WriteEntries")
             return await self._audited(
-                call, caller, lambda tx, by: write_entries(tx, rules, by, call), durability, locks
+                call, current_caller(), lambda tx, by: write_entries(tx, rules, by, call), durability, locks
             )
         answer = await self._once(
             WRITE_ENTRIES.request_to_pb(call),
             ledger_pb2.WriteEntriesResponse,
             lambda tx, caller: WRITE_ENTRIES.answer_to_pb(write_entries(tx, rules, caller, call)),
-            min_tier=Tier.MODEL,
             durability=durability,
             locks=locks,
         )
@@ -178,11 +173,10 @@ class LedgerRpcs(Calls):
             request,
             agents_pb2.StartAgentResponse,
             lambda tx, caller: started_to_pb(agents.start_agent(tx, self._rules, caller, asked)),
-            min_tier=Tier.SYSTEM,
             locks={project_lock(request.project), *run_locks(request), *self._quota_locks},
         )
 
-    @mutation(locks=run_locks, min_tier=Tier.SYSTEM)
+    @mutation(locks=run_locks)
     def WaitAgents(self, request: agents_pb2.WaitAgentsRequest, tx: Transaction, _caller: Caller) -> Fields:
         answer = agents.wait_agents(tx, wait_agents_from_pb(request))
         return {
@@ -194,7 +188,6 @@ class LedgerRpcs(Calls):
     async def SettleAgents(
         self, request: agents_pb2.SettleAgentsRequest, _context: Any
     ) -> agents_pb2.SettleAgentsResponse:
-        check_min_tier(current_caller(), Tier.SYSTEM, "SettleAgents")
         woken = await settle_agents(self._database, lambda: self._rules, request.project, request.run)
         return agents_pb2.SettleAgentsResponse(runs=woken)
 

@@ -15,7 +15,7 @@ from turnwright_core.wire.codec import known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_kit.auth import check_min_tier
+from turnwright_kit.access import check_min_tier
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
@@ -63,7 +63,7 @@ class PlanServicer(Calls, plan_service_pb2_grpc.PlanServiceServicer):
             return pb.WatchPlansResponse(time=time, updated=plans[0])
         return pb.WatchPlansResponse(time=time, heartbeat=heartbeat_pb2.Heartbeat())
 
-    @watch(_change_to_pb, min_tier=Tier.CLIENT)
+    @watch(_change_to_pb)
     async def WatchPlans(self, request: pb.WatchPlansRequest) -> PlansWatch:
         return await watch_plans(self._database, address_of(request))
 

@@ -10,7 +10,7 @@ from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.runs.v1 import watch_runs_pb2 as watch_pb
 from turnwright.types.v1 import run_pb2, scheme_pb2
-from turnwright_values.types import Right, Run, RunOverview, Tier
+from turnwright_values.types import Right, Run, RunOverview
 
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec
@@ -78,7 +78,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
             message.heartbeat.SetInParent()
         return message
 
-    @watch(_change_to_pb, min_tier=Tier.CLIENT)
+    @watch(_change_to_pb)
     async def WatchRuns(self, request: watch_pb.WatchRunsRequest) -> RunsWatch:
         return await watch_runs(self._database, request.project, self._rules.incarnation, request.after)
 
@@ -112,7 +112,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 
     @mutation(locks=run_locks)
     def AbortRun(self, request: pb.AbortRunRequest, tx: Transaction, caller: Caller) -> Fields:
-        run, cursor = control.abort_run(tx, self._rules, caller, address_of(request), request.loop)
+        run, cursor = control.abort_run(tx, self._rules, address_of(request), request.loop)
         return {"run": _show(tx, run), "cursor": cursor_to_pb(cursor)}
 
     @mutation(locks=run_locks)

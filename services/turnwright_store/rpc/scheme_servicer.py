@@ -29,8 +29,8 @@ class SchemeServicer(Calls, scheme_service_pb2_grpc.SchemeServiceServicer):
             self._service.policy.check_deployment(caller, Right.ADMIN, "SetScheme")
         scheme = scheme_from_pb(request.scheme)
 
-        def work(tx: Transaction, caller: Caller) -> list[Scheme]:
-            return store_rules.set_scheme(tx, self._rules, caller, scheme)
+        def work(tx: Transaction, _caller: Caller) -> list[Scheme]:
+            return store_rules.set_scheme(tx, self._rules, scheme)
 
         schemes = await self._audited(request, caller, work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
         self._service.update(schemes)

@@ -137,7 +137,7 @@ async def test_registering_needs_the_tier_plugin(server, client, tier):
     low = as_tier(server.address, tier)
     error = await refused(put(low))
     await low.close()
-    assert error.reason is (Reason.RIGHT_MISSING if tier is MODEL else Reason.TIER_FORBIDDEN)
+    assert error.reason is Reason.TIER_FORBIDDEN
     assert "wiki" not in await listed(client)
 
 

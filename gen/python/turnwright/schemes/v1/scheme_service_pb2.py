@@ -26,7 +26,7 @@ from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_ac
 from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_scheme__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/schemes/v1/scheme_service.proto\x12\x15turnwright.schemes.v1\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/scheme.proto\"?\n\x10SetSchemeRequest\x12+\n\x06scheme\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"@\n\x11SetSchemeResponse\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"\x14\n\x12ListSchemesRequest\"C\n\x13ListSchemesResponse\x12,\n\x07schemes\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme2\xe8\x01\n\rSchemeService\x12\x66\n\tSetScheme\x12\'.turnwright.schemes.v1.SetSchemeRequest\x1a(.turnwright.schemes.v1.SetSchemeResponse\"\x06\xf2\xe2\x18\x02\x08\x01\x12o\n\x0bListSchemes\x12).turnwright.schemes.v1.ListSchemesRequest\x1a*.turnwright.schemes.v1.ListSchemesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x01\x42\xb0\x01\n\x19\x63om.turnwright.schemes.v1P\x01ZGgithub.com/turnwright/turnwright/gen/go/turnwright/schemes/v1;schemesv1\xaa\x02\x15Turnwright.Schemes.V1\xca\x02\x15Turnwright\\Schemes\\V1\xea\x02\x17Turnwright::Schemes::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/schemes/v1/scheme_service.proto\x12\x15turnwright.schemes.v1\x1a turnwright/types/v1/access.proto\x1a turnwright/types/v1/scheme.proto\"?\n\x10SetSchemeRequest\x12+\n\x06scheme\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"@\n\x11SetSchemeResponse\x12+\n\x06scheme\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Scheme\"\x14\n\x12ListSchemesRequest\"C\n\x13ListSchemesResponse\x12,\n\x07schemes\x18\x01 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme2\xea\x01\n\rSchemeService\x12h\n\tSetScheme\x12\'.turnwright.schemes.v1.SetSchemeRequest\x1a(.turnwright.schemes.v1.SetSchemeResponse\"\x08\xf2\xe2\x18\x04\x08\x01\x18\x03\x12o\n\x0bListSchemes\x12).turnwright.schemes.v1.ListSchemesRequest\x1a*.turnwright.schemes.v1.ListSchemesResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\x01\x42\xb0\x01\n\x19\x63om.turnwright.schemes.v1P\x01ZGgithub.com/turnwright/turnwright/gen/go/turnwright/schemes/v1;schemesv1\xaa\x02\x15Turnwright.Schemes.V1\xca\x02\x15Turnwright\\Schemes\\V1\xea\x02\x17Turnwright::Schemes::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\031com.turnwright.schemes.v1P\001ZGgithub.com/turnwright/turnwright/gen/go/turnwright/schemes/v1;schemesv1\252\002\025Turnwright.Schemes.V1\312\002\025Turnwright\\Schemes\\V1\352\002\027Turnwright::Schemes::V1'
   _globals['_SCHEMESERVICE'].methods_by_name['SetScheme']._loaded_options = None
-  _globals['_SCHEMESERVICE'].methods_by_name['SetScheme']._serialized_options = b'\362\342\030\002\010\001'
+  _globals['_SCHEMESERVICE'].methods_by_name['SetScheme']._serialized_options = b'\362\342\030\004\010\001\030\003'
   _globals['_SCHEMESERVICE'].methods_by_name['ListSchemes']._loaded_options = None
   _globals['_SCHEMESERVICE'].methods_by_name['ListSchemes']._serialized_options = b'\220\002\001\362\342\030\002\010\001'
   _globals['_SETSCHEMEREQUEST']._serialized_start=137
@@ -47,5 +47,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSCHEMESRESPONSE']._serialized_start=290
   _globals['_LISTSCHEMESRESPONSE']._serialized_end=357
   _globals['_SCHEMESERVICE']._serialized_start=360
-  _globals['_SCHEMESERVICE']._serialized_end=592
+  _globals['_SCHEMESERVICE']._serialized_end=594
 # @@protoc_insertion_point(module_scope)

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
+from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/access.proto\x12\x13turnwright.types.v1\x1a google/protobuf/descriptor.proto\"^\n\x06\x41\x63\x63\x65ss\x12)\n\x05right\x18\x01 \x01(\x0e\x32\x1a.turnwright.types.v1.Right\x12)\n\x05reach\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.Reach*\xcd\x01\n\x05Right\x12\x15\n\x11RIGHT_UNSPECIFIED\x10\x00\x12\x12\n\x0eRIGHT_IDENTITY\x10\x01\x12\x0e\n\nRIGHT_READ\x10\x02\x12\r\n\tRIGHT_RUN\x10\x03\x12\x10\n\x0cRIGHT_DECIDE\x10\x04\x12\x0e\n\nRIGHT_EDIT\x10\x05\x12\x0f\n\x0bRIGHT_FILES\x10\x06\x12\x11\n\rRIGHT_COMMAND\x10\x07\x12\x10\n\x0cRIGHT_MANAGE\x10\x08\x12\x0f\n\x0bRIGHT_ADMIN\x10\t\x12\x11\n\rRIGHT_SERVICE\x10\n*i\n\x05Reach\x12\x15\n\x11REACH_UNSPECIFIED\x10\x00\x12\x12\n\x0eREACH_PROJECTS\x10\x01\x12\x14\n\x10REACH_DEPLOYMENT\x10\x02\x12\x1f\n\x1bREACH_PROJECT_OR_DEPLOYMENT\x10\x03:M\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xae\x8c\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.AccessB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/access.proto\x12\x13turnwright.types.v1\x1a google/protobuf/descriptor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\x8b\x01\n\x06\x41\x63\x63\x65ss\x12)\n\x05right\x18\x01 \x01(\x0e\x32\x1a.turnwright.types.v1.Right\x12)\n\x05reach\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.Reach\x12+\n\x08min_tier\x18\x03 \x01(\x0e\x32\x19.turnwright.types.v1.Tier*\xcd\x01\n\x05Right\x12\x15\n\x11RIGHT_UNSPECIFIED\x10\x00\x12\x12\n\x0eRIGHT_IDENTITY\x10\x01\x12\x0e\n\nRIGHT_READ\x10\x02\x12\r\n\tRIGHT_RUN\x10\x03\x12\x10\n\x0cRIGHT_DECIDE\x10\x04\x12\x0e\n\nRIGHT_EDIT\x10\x05\x12\x0f\n\x0bRIGHT_FILES\x10\x06\x12\x11\n\rRIGHT_COMMAND\x10\x07\x12\x10\n\x0cRIGHT_MANAGE\x10\x08\x12\x0f\n\x0bRIGHT_ADMIN\x10\t\x12\x11\n\rRIGHT_SERVICE\x10\n*i\n\x05Reach\x12\x15\n\x11REACH_UNSPECIFIED\x10\x00\x12\x12\n\x0eREACH_PROJECTS\x10\x01\x12\x14\n\x10REACH_DEPLOYMENT\x10\x02\x12\x1f\n\x1bREACH_PROJECT_OR_DEPLOYMENT\x10\x03:M\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xae\x8c\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.AccessB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +34,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.access_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_RIGHT']._serialized_start=188
-  _globals['_RIGHT']._serialized_end=393
-  _globals['_REACH']._serialized_start=395
-  _globals['_REACH']._serialized_end=500
-  _globals['_ACCESS']._serialized_start=91
-  _globals['_ACCESS']._serialized_end=185
+  _globals['_RIGHT']._serialized_start=267
+  _globals['_RIGHT']._serialized_end=472
+  _globals['_REACH']._serialized_start=474
+  _globals['_REACH']._serialized_end=579
+  _globals['_ACCESS']._serialized_start=125
+  _globals['_ACCESS']._serialized_end=264
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf.internal import extension_dict as _extension_dict
+from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -113,19 +114,25 @@ class Access(_message.Message):
 
     RIGHT_FIELD_NUMBER: _builtins.int
     REACH_FIELD_NUMBER: _builtins.int
+    MIN_TIER_FIELD_NUMBER: _builtins.int
     right: Global___Right.ValueType
     """The right."""
     reach: Global___Reach.ValueType
     """Where it is needed. For IDENTITY and SERVICE: not specified."""
+    min_tier: _entry_pb2.Tier.ValueType
+    """The lowest tier of a caller, besides the right; others are refused with TIER_FORBIDDEN. Not specified: CLIENT for an rpc that
+    changes something and is not for services, else none.
+    """
     def __init__(
         self,
         *,
         right: Global___Right.ValueType = ...,
         reach: Global___Reach.ValueType = ...,
+        min_tier: _entry_pb2.Tier.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reach", b"reach", "right", b"right"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_tier", b"min_tier", "reach", b"reach", "right", b"right"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@
 
 import type { GenEnum, GenExtension, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Tier } from "./entry_pb.js";
 import type { MethodOptions } from "@bufbuild/protobuf/wkt";
 
 /**
@@ -31,6 +32,14 @@ export declare type Access = Message<"turnwright.types.v1.Access"> & {
    * @generated from field: turnwright.types.v1.Reach reach = 2;
    */
   reach: Reach;
+
+  /**
+   * The lowest tier of a caller, besides the right; others are refused with TIER_FORBIDDEN. Not specified: CLIENT for an rpc that
+   * changes something and is not for services, else none.
+   *
+   * @generated from field: turnwright.types.v1.Tier min_tier = 3;
+   */
+  minTier: Tier;
 };
 
 /**
