@@ -198,8 +198,8 @@ class Launch(Struct):
     control: int
     """The other end is the executor's: if that is closed, the command is killed."""
     outputs: tuple[int, int]
-    input: int | None = None
-    """What the command reads; None: nothing."""
+    passed: tuple[int, ...] = ()
+    """What the command has beside them."""
 
     def start(self, argv: Sequence[str]) -> ChildProcess:
         """Start the process in a session of its own. Raises OSError."""
@@ -211,7 +211,7 @@ class Launch(Struct):
             cwd=self.root,
             env=dict(self.environment),
             start_new_session=True,
-            pass_fds=() if self.input is None else (self.input,),
+            pass_fds=self.passed,
         )
         return ChildProcess(process)
 

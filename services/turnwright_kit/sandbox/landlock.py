@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from turnwright_kit.sandbox import seccomp, supervisor
+from turnwright_kit.sandbox.readable import git_paths_outside
 from turnwright_kit.sandbox.sandbox import Confined, Sandbox, Shared, is_within
 
 ABI_MIN: Final = 6
@@ -63,7 +64,7 @@ def confined(
     changed = READ if read_only else WRITE
     rules: list[tuple[int, str]] = []
     links: dict[str, str] = {}
-    places = [(READ, path, path) for path in sandbox.seen(root)]
+    places = [(READ, path, path) for path in (*sandbox.seen(), *git_paths_outside(root))]
     for rights, path, source in (*places, *((changed, place.path, place.source) for place in shared)):
         # What stands in the place of shared caches is in our home, and has nothing to hide.
         for part in _parts(source, hidden) if path == source else (source,):

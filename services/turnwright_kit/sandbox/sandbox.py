@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from turnwright_kit.sandbox.readable import git_paths_outside, is_replaceable
+from turnwright_kit.sandbox.readable import is_replaceable
 from turnwright_kit.settings import setting
 
 SECRETS: Final = (
@@ -55,6 +55,8 @@ class Confined(Struct, frozen=True):
     """What it has in its environment beside the usual."""
     without: tuple[str, ...] = ()
     """What it has not."""
+    held: tuple[int, ...] = ()
+    """Descriptors that it begins with; whoever starts it closes them."""
 
 
 class Sandbox(Struct, frozen=True):
@@ -92,13 +94,12 @@ class Sandbox(Struct, frozen=True):
         """Those of `inside`; not what a command has replaced with a link."""
         yield from (path for path in self.inside if os.path.realpath(path) == path)
 
-    def seen(self, root: str) -> Iterator[str]:
-        """What a command in this project may read beside it."""
+    def seen(self) -> Iterator[str]:
+        """Those of `readable`, beside any project."""
         for path in self.readable:
             # Not what a command has replaced with a link, or could have.
             if os.path.realpath(path) == path or not is_replaceable(Path(path), self.writable):
                 yield path
-        yield from git_paths_outside(root)
 
 
 def is_within(path: str, folder: str) -> bool:

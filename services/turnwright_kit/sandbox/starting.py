@@ -133,6 +133,7 @@ class ConfinedCommand(Struct, frozen=True):
 
         Raises PermissionError if it must not run, OSError.
         """
+        held: tuple[int, ...] = ()
         try:
             confined = confining.confined(
                 *(sandbox, self.argv, str(self.root)),
@@ -140,17 +141,21 @@ class ConfinedCommand(Struct, frozen=True):
                 network=self.network,
                 caches=self.caches,
             )
+            held = confined.held
             kept = {name: value for name, value in self.environment.items() if name not in confined.without}
             environment = {**kept, **confined.environment}
             outputs = (pipes.writers[1], pipes.writers[2])
-            launch = Launch(self.root, environment, pipes.control_end, outputs, pipes.input_end)
+            given = () if pipes.input_end is None else (pipes.input_end,)
+            launch = Launch(self.root, environment, pipes.control_end, outputs, (*given, *held))
             mark = new_mark()
-            inputs = () if pipes.input_end is None else (f"input={pipes.input_end}",)
+            inputs = (f"input={end}" for end in given)
             words = (f"mark={mark}", f"until={until_ms}", *inputs, *self.limits.words(), *confined.options)
             process = launch.start((*SUPERVISOR, *words, "--", *confined.argv))
             return CommandProcess(process, pipes.control, mark, self.kill_s, sandbox.own_processes)
         finally:
             pipes.close_child_ends()
+            for descriptor in held:
+                os.close(descriptor)
 
 
 async def exit_of(command: ConfinedCommand, sandbox: Sandbox, most_s: float) -> tuple[int | None, str]:

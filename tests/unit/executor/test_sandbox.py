@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from turnwright.executor.v1 import query_pb2
 
 from needs import needs
@@ -98,6 +99,40 @@ async def test_a_link_in_place_of_the_workspaces_id_shows_nothing(place):
     assert (place / "project" / ".turnwright" / "token").read_text() == "hush"
     _, out, _ = await run(place, "cat .turnwright/token; echo looked")
     assert out == "looked\n"
+
+
+@with_bubblewrap
+@pytest.mark.parametrize("folder", ["project/.turnwright", "project", "repo"])
+async def test_a_folder_that_becomes_a_link_after_the_look_shows_nothing(place, folder):
+    """Another command replaces it when bubblewrap is about to start; in the place of the home there is the secret."""
+    for name in ("project/.turnwright", "home/.turnwright", "repo"):
+        (place / name).mkdir()
+    link = f"{'../' * len(place.parts)}{place}/home"
+    swapping = place / "swapping"
+    swapping.write_text(
+        f'#!/bin/sh\nmv {place}/{folder} {place}/moved && ln -s {link} {place}/{folder}\nexec {PROGRAM} "$@"\n'
+    )
+    swapping.chmod(0o700)
+    sandbox = await find_sandbox("bubblewrap", place / "home", program=PROGRAM)
+    sandbox = structs.replace(sandbox, program=str(swapping), inside=(f"{place}/repo",))
+    said = []
+
+    async def keep(_channel, text):
+        said.append(text)
+
+    shell = LocalShell(place / "project", LIMITS, sandbox=sandbox)
+    await shell.run(f"cat {place}/{folder}/token", 60.0, keep)
+    assert (place / folder / "token").read_text() == "hush"
+    assert "hush" not in "".join(said)
+    # It is what was looked at, or the command has not begun.
+    assert any(words in "".join(said) for words in ("No such file", "Race condition")), said
+
+
+@with_bubblewrap
+async def test_a_command_has_no_descriptor_of_what_its_sandbox_is_made_of(place):
+    (place / "project" / ".turnwright").mkdir()
+    _, out, _ = await run(place, "echo /proc/self/fd/* /proc/1/fd/*")
+    assert {one.rpartition("/")[2] for one in out.split() if "self" in one} <= {"0", "1", "2", "3"}, out
 
 
 @with_bubblewrap
