@@ -7,14 +7,17 @@ from typing import Final
 
 import mcp_types as types
 from turnwright.tool.v1 import tool_service_pb2
+from turnwright.types.v1 import budget_pb2, settings_pb2
 
 from turnwright_client import Client
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import COMPLETED
 from turnwright_mcp.connection import Sample
 
-TURNS_MAX: Final = 1
+TURNS_MAX: Final = 3
 PROMPT_CHARS_MAX: Final = 200_000
+TOOLS: Final = ("update",)
+"""What the model may use: the prompt is the server's, and must be no way to files, to the web or to other servers."""
 
 
 def sampled_by(model: str, request: tool_service_pb2.DispatchRequest) -> Sample:
@@ -30,7 +33,9 @@ def sampled_by(model: str, request: tool_service_pb2.DispatchRequest) -> Sample:
             return _refused(f"A model is asked texts, of at most {PROMPT_CHARS_MAX} characters.")
         try:
             async with Client.connect(request.callback.address, request.callback.token) as client:
-                loop = (await client.run_to_end(await client.ask(request.project, prompt, model=model))).loop
+                its_own = settings_pb2.RunSettings(private=await _is_private(client, request))
+                asked = await client.ask(request.project, prompt, settings=_settings(model), run_settings=its_own)
+                loop = (await client.run_to_end(asked)).loop
         except TurnwrightError as error:
             return _refused(error.message)
         if loop.status != COMPLETED:
@@ -39,6 +44,24 @@ def sampled_by(model: str, request: tool_service_pb2.DispatchRequest) -> Sample:
         return types.CreateMessageResult(role="assistant", content=answer, model=model, stop_reason="endTurn")
 
     return sample
+
+
+def _settings(model: str) -> settings_pb2.LoopSettings:
+    return settings_pb2.LoopSettings(
+        model=model,
+        tools=TOOLS,
+        no_repo=True,
+        no_web=True,
+        no_interaction=True,
+        no_proposals=True,
+        project_instructions=False,
+        budget=budget_pb2.Budget(turns_max=TURNS_MAX),
+    )
+
+
+async def _is_private(client: Client, request: tool_service_pb2.DispatchRequest) -> bool:
+    """Whether the run is whose call asks: what a server was told by it can stand in its question."""
+    return (await client.get_run(request.project, request.run)).run.settings.private
 
 
 def _texts(params: types.CreateMessageRequestParams) -> Iterator[str]:

@@ -97,6 +97,13 @@ def call(request):  # noqa: C901 - one case for each kind
             send(id=None, error={"code": 1, "message": "no"})
         case "asks":
             asked(request)
+        case "samples":
+            content = {"type": "text", "text": os.environ["PROMPT"]}
+            params = {"messages": [{"role": "user", "content": content}], "maxTokens": 100}
+            send(id="s", method="sampling/createMessage", params=params)
+            while (message := receive()).get("id") != "s":
+                continue
+            answered(request, json.dumps(message.get("result") or message.get("error")))
         case "changes":
             send(method="notifications/tools/list_changed")
             answered(request)
