@@ -17,10 +17,15 @@ ANSWER_CHARS_MAX: Final = 512 * 1024
 LINE_CHARS_MAX: Final = 300
 DIFF_LINES_MAX: Final = 400
 """Longer texts are not compared for people: that takes time with the square of their length."""
-SHOWN_CHARS_MAX: Final = 8000
+WHAT_CHARS_MAX: Final = BODY_CHARS_MAX - 8000
+"""Of a question; the rest is for what can be answered."""
 PLAN_ENTRIES_MAX: Final = 200
 
 _MARKS: Final = {"completed": "x", "in_progress": "~"}
+_WORDS: Final = {
+    "reject": ("reject_once", "reject_always"),
+    "always": ("allow_always", "allow_once"),
+}
 _ENDS: Final = {
     "cancelled": (499, "It was cancelled."),
     "refusal": (FAILED, "It refuses to go on."),
@@ -90,21 +95,29 @@ def permission_text(agent: str, request: schema.RequestPermissionRequest, proble
     call = request.tool_call
     kind = f" ({call.kind})" if call.kind else ""
     lines = [problem, f"The agent {agent} asks: {_line(call.title or 'may it go on?')}{kind}"]
-    lines += [f"* {_line(one.path)}" for one in (call.locations or ())[:20]]
-    lines += [_shown(one) for one in (call.content or ())[:20]]
+    lines += [f"* {_line(one.path)}" for one in call.locations or ()]
+    lines += [_shown(one) for one in call.content or ()]
     if not call.content and call.raw_input is not None:
-        lines.append(json.dumps(call.raw_input, ensure_ascii=False, indent=1)[:SHOWN_CHARS_MAX])
+        lines.append(json.dumps(call.raw_input, ensure_ascii=False, indent=1))
     names = ", ".join(f"`{_line(one.name)}` ({one.kind})" for one in request.options[:10])
-    lines.append(f"Accepted, it gets what allows it once, or the option that the comment names: {names}.")
-    return "\n".join(filter(None, lines))[:BODY_CHARS_MAX]
+    what = "\n".join(filter(None, lines))
+    if len(what) > WHAT_CHARS_MAX:
+        # Whoever decides has to know that there is more.
+        what = f"{what[:WHAT_CHARS_MAX]}\n... It asks with {len(what)} characters, of which the rest is not shown."
+    return f"{what}\nAccepted, it gets what allows it once, or the option that the comment names: {names}."
 
 
 def option_for(options: Sequence[schema.PermissionOption], comment: str) -> str:
-    """The id of the option that an agent gets for a comment; empty: none allows it."""
+    """The id of the option that an agent gets for a comment; empty: none, and it is not allowed.
+
+    `reject` and `always` mean what an option does, whatever the agent calls it: its names are its own.
+    """
     wanted = comment.strip().lower()
-    named = [one for one in options if wanted in (one.option_id.lower(), one.name.strip().lower(), one.kind)]
-    allowing = [one for kind in ("allow_once", "allow_always") for one in options if one.kind == kind]
-    return next((one.option_id for one in (*named, *allowing)), "")
+    kinds = _WORDS.get(wanted, ("allow_once", "allow_always"))
+    fitting = [one for kind in kinds for one in options if one.kind == kind]
+    named = [one for one in options if wanted and wanted in (one.option_id.lower(), one.name.strip().lower(), one.kind)]
+    found = fitting if wanted in _WORDS else (*named, *fitting)
+    return next((one.option_id for one in found), "")
 
 
 def _shown(content: Any) -> str:
@@ -112,11 +125,11 @@ def _shown(content: Any) -> str:
         case schema.FileEditToolCallContent(path=path, old_text=old, new_text=new):
             before, after = (old or "").splitlines(), new.splitlines()
             if len(before) + len(after) > DIFF_LINES_MAX:
-                return f"It writes {_line(path)}, {len(after)} lines:\n```\n{new[:SHOWN_CHARS_MAX]}\n```"
+                return f"It writes {_line(path)}, {len(after)} lines:\n```\n{new}\n```"
             shown = [_line(line) for line in unified_diff(before, after, path, path, lineterm="")]
             return "\n".join(("```diff", *shown, "```"))
         case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
-            return text[:SHOWN_CHARS_MAX]
+            return text
         case _:
             return ""
 

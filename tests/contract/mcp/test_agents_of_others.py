@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from acp import schema
 from turnwright.types.v1 import model_pb2
 from turnwright.types.v1.command_record_pb2 import EFFECT_CLASS_OUTSIDE
 from turnwright_values.types import State
@@ -19,7 +20,9 @@ from contract.mcp.bridging import AGENT, bridging, text
 from needs import needs
 from services import SECRET
 from turnwright_client import pending_proposals
+from turnwright_mcp.agent_words import option_for, permission_text
 from turnwright_mcp.connections import AGENT_HEADER
+from turnwright_mcp.questions import BODY_CHARS_MAX
 
 SCOPE = pytest.mark.asyncio(loop_scope="module")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -63,7 +66,9 @@ async def test_a_task_shows_its_steps_and_comes_back_with_answer_plan_and_cost(b
 
 
 @SCOPE
-@pytest.mark.parametrize(("comment", "chosen"), [("", "yes"), ("always", "all"), ("No", "no"), ("well done", "yes")])
+@pytest.mark.parametrize(
+    ("comment", "chosen"), [("", "yes"), ("always", "all"), ("reject", "no"), ("No", "no"), ("well done", "yes")]
+)
 async def test_a_permission_is_a_question_that_a_person_answers(bridge, tmp_path, comment, chosen):
     registration = agent("asks", tmp_path / "notes")
     call = f"log://asks/{chosen}{comment}"
@@ -75,6 +80,24 @@ async def test_a_permission_is_a_question_that_a_person_answers(bridge, tmp_path
     assert events[-1].result.parts[0].text == "Written."
     prompted, answered = (tmp_path / "notes").read_text().splitlines()
     assert (prompted, json.loads(answered)["outcome"]["optionId"]) == ("prompted", chosen)
+
+
+def test_what_options_are_called_does_not_change_what_an_answer_means():
+    names = [("reject", "Reject", "allow_once"), ("always", "", "reject_once"), ("", "", "allow_always")]
+    options = [schema.PermissionOption(option_id=one, name=name, kind=kind) for one, name, kind in names]
+    assert [option_for(options, comment) for comment in ("reject", "always", "")] == ["always", "", "reject"]
+    assert not option_for(options[::2], "reject")
+
+
+def test_what_is_not_shown_of_a_question_is_told():
+    part = schema.ContentToolCallContent(type="content", content=schema.TextContentBlock(type="text", text="x" * 1000))
+    call = schema.ToolCallUpdate(tool_call_id="t", title="Write a.txt", content=[part] * 100)
+    option = schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once")
+    asked = schema.RequestPermissionRequest(session_id="s", tool_call=call, options=[option])
+    shown = permission_text("server", asked)
+    assert len(shown) < BODY_CHARS_MAX
+    assert "It asks with 100" in shown
+    assert shown.endswith("`Yes` (allow_once).")
 
 
 @SCOPE
