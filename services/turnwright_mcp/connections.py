@@ -27,6 +27,9 @@ from turnwright_mcp.transports import Complaint, HttpServer, StdioServer, Stream
 
 LOOK_S: Final = 5.0
 """Seconds between two looks for servers that nobody uses."""
+_FROM_THE_ROOT: Final = ("/bin/sh", "-c", 'cd / && exec "$@"', "sh")
+PROJECT: Final = "${PROJECT}"
+"""Stands for the folder of the project in the arguments of the operator's programs."""
 KNOWN_MAX: Final = 1024
 """Servers that are remembered, with the tools that they had."""
 
@@ -124,7 +127,12 @@ class Connections:
         environment = self._secrets.resolved(server, found.env)
         own = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         caches = "" if server.is_shared else str(self._caches / own)
-        argv = ("/usr/bin/env", found.command, *found.args)
+        argv: tuple[str, ...] = ("/usr/bin/env", found.command, *found.args)
+        if server.is_shared:
+            # What lies where npx or `python -m` starts comes first: no project may replace the operator's program.
+            if "." in found.args:
+                raise ValueError(f"it starts in /, so write {PROJECT} in place of `.` for the project's folder")
+            argv = (*_FROM_THE_ROOT, *(word.replace(PROJECT, str(root)) for word in argv[1:]))
         return StdioServer(argv, root, environment, self._sandbox, caches)
 
     def _transport(self, found: McpConnection, complaint: Complaint) -> AbstractAsyncContextManager[Streams]:

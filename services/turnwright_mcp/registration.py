@@ -48,7 +48,8 @@ class McpRegistration(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """How a server is reached."""
 
     command: str = ""
-    """Program that speaks the protocol on its standard streams; it runs in the project's folder, in the sandbox."""
+    """Program that speaks the protocol on its standard streams, in the sandbox: in the project's folder if it is that
+    project's own, else in `/`."""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     """Variables of the program. `${NAME}` in a value stands for the secret of that name."""
@@ -72,7 +73,7 @@ class AgentRegistration(Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """How an agent is started that speaks the Agent Client Protocol."""
 
     command: str
-    """Program that speaks the protocol on its standard streams; it runs in the project's folder, in the sandbox."""
+    """Program that speaks the protocol on its standard streams, in the sandbox; it is told of the project's folder."""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     """As of an MCP server."""

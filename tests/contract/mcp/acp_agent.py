@@ -146,6 +146,7 @@ def main():
         elif method == "session/new" and KIND == "login":
             send(id=request["id"], error={"code": -32000, "message": "Authentication required"})
         elif method == "session/new":
+            os.chdir(request["params"]["cwd"])
             send(id=request["id"], result={"sessionId": "s"})
         elif method == "session/prompt":
             prompted(request)

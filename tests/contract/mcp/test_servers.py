@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from contract.mcp.bridging import bridging, hostile, text
+from contract.mcp.bridging import HOSTILE, bridging, hostile, text
 from needs import needs
 from ports import free_ports
 
@@ -39,10 +39,11 @@ async def test_a_program_gets_its_variables_and_secrets_and_nothing_of_ours(tmp_
         assert seen["environ"]["A"] == "x shared-key"
         assert "OPENAI_API_KEY" not in seen["environ"]
         assert not [name for name in seen["environ"] if name.startswith("TURNWRIGHT_")]
-        assert seen["cwd"] == str(bridge.services.files)
+        assert seen["cwd"] == "/"
         # A project's own server gets that project's secrets, and none of the operator's.
         seen = json.loads(text(await bridge.dispatch(server, shared=False)))
         assert seen["environ"]["A"] == "x project-key"
+        assert seen["cwd"] == str(bridge.services.files)
         other = hostile("environment", env={"A": "${OTHER}"})
         secret(tmp_path, "_shared", "OTHER", "of the operator")
         error = await bridge.refused(other, shared=False)
@@ -51,12 +52,26 @@ async def test_a_program_gets_its_variables_and_secrets_and_nothing_of_ours(tmp_
         assert "of the operator" not in error.details()
 
 
+async def test_what_lies_in_a_project_takes_the_place_of_no_program_of_the_operators(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        secret(tmp_path, "_shared", "KEY", "shared-key")
+        secret(tmp_path, f"project-{bridge.services.project}", "KEY", "project-key")
+        shutil.copy(HOSTILE, bridge.services.files / "planted.py")
+        server = {"command": sys.executable, "args": ["-m", "planted", "environment"], "env": {"A": "${KEY}"}}
+        assert "No module named" in (await bridge.refused(server)).details()
+        # The project's own may: it has nothing but what is that project's.
+        seen = json.loads(text(await bridge.dispatch(server, shared=False)))
+        assert seen["environ"]["A"] == "project-key"
+        named = {"command": sys.executable, "args": ["${PROJECT}/planted.py", "environment"]}
+        assert json.loads(text(await bridge.dispatch(named)))["cwd"] == "/"
+
+
 @needs("bubblewrap", "install bwrap", there=shutil.which("bwrap"))
 async def test_a_program_is_confined_like_a_command(tmp_path):
     readable = ":".join((str(Path(__file__).parent), sys.prefix, sys.base_prefix))
     async with bridging(tmp_path, sh_sandbox="bubblewrap", sh_readable=readable) as bridge:
         (tmp_path / "beside.txt").write_text("not to be seen")
-        seen = json.loads(text(await bridge.dispatch(hostile("environment"))))
+        seen = json.loads(text(await bridge.dispatch(hostile("environment"), shared=False)))
         assert "project" in seen["up"]
         assert "beside.txt" not in seen["up"]
         assert seen["cwd"] == str(bridge.services.files)
@@ -68,8 +83,8 @@ async def test_two_projects_have_two_programs(tmp_path):
         second.mkdir()
         other = await bridge.services.client_project(second)
         server = hostile("environment")
-        here = json.loads(text(await bridge.dispatch(server)))
-        there = json.loads(text(await bridge.dispatch(server, project=other)))
+        here = json.loads(text(await bridge.dispatch(server, shared=False)))
+        there = json.loads(text(await bridge.dispatch(server, shared=False, project=other)))
         assert (here["cwd"], there["cwd"]) == (str(first), str(second))
 
 
