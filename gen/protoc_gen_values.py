@@ -44,7 +44,7 @@ VALUES = {
 }
 """The messages that have values, by module: the package, but for those of PACKAGES."""
 
-PACKAGES = {"replies": "types"}
+PACKAGES = {"replies": "types", "errors": "types"}
 """Modules apart from that of their package, because what is written by hand for it needs them."""
 
 FIRST = {"ToolCall": ("name", "arguments"), "ThinkingBlock": ("type",)}
@@ -60,6 +60,7 @@ ENUMS = {
         Durability
     """.split(),
     "provider": ["RetryReason"],
+    "errors": ["ErrorReason"],
 }
 
 WRITTEN = {
@@ -88,6 +89,7 @@ BASES = {
     "Entry": ("turnwright_core.value_methods", "EntryMethods"),
     "State": ("turnwright_core.value_methods", "SettlingState"),
     "Permission": ("turnwright_core.value_methods", "Grantable"),
+    "ErrorReason": ("turnwright_core.value_methods", "NamedReason"),
 }
 """What has methods: module and name of the class that has them."""
 
@@ -307,7 +309,7 @@ def main() -> None:
         module = file.name.removesuffix(".proto").replace("/", ".") + "_pb2"
         MODULES.update({f".{file.package}.{message.name}": module for message in file.message_type})
     answer = CodeGeneratorResponse(supported_features=CodeGeneratorResponse.FEATURE_PROTO3_OPTIONAL)
-    for package in VALUES:
+    for package in {**VALUES, **ENUMS}:
         source = f"turnwright.{PACKAGES.get(package, package)}.v1"
         files = [file for file in request.proto_file if file.package == source]
         answer.file.add(name=f"turnwright_values/{package}.py", content=Module(package, files).text())

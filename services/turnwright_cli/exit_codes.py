@@ -51,7 +51,7 @@ def failure_of(error: TurnwrightError) -> FailureError:
 def advice_after(loop_reason: str) -> str:
     """What to do about a failed loop, looked up by the first word of its reason; empty if there is no advice."""
     word = loop_reason.partition(":")[0].strip().upper()
-    return _ENDINGS.get(word) or (_ADVICE.get(Reason[word], "") if word in Reason.__members__ else "")
+    return _ENDINGS.get(word) or (_ADVICE.get(Reason.__members__[word], "") if word in Reason.__members__ else "")
 
 
 _ENDINGS: Final[Mapping[str, str]] = {

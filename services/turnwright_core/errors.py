@@ -20,71 +20,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Final
+from typing import Final, TypeAlias
 
+from turnwright_values.errors import ErrorReason
 
-class Reason(IntEnum):
-    """Why an rpc failed; the numbers and names of turnwright.types.v1.ErrorReason."""
-
-    INTERNAL = 1
-    UNAUTHENTICATED = 2
-    TIER_FORBIDDEN = 3
-    WRITER_FORBIDDEN = 4
-    INVALID_FIELD = 5
-    LIMIT_EXCEEDED = 6
-    PROJECT_NOT_FOUND = 7
-    RUN_NOT_FOUND = 8
-    ENTRY_NOT_FOUND = 9
-    MODEL_NOT_FOUND = 10
-    MODEL_REQUIRED = 11
-    RUN_EXISTS = 12
-    TRANSITION_FORBIDDEN = 13
-    LEASE_LOST = 14
-    REVISION_CONFLICT = 15
-    NOT_PROPOSED = 16
-    CURSOR_FOREIGN = 17
-    WORKSPACE_UNAVAILABLE = 18
-    QUEUE_FULL = 19
-    REQUEST_ID_REUSED = 20
-    SERVICE_UNAVAILABLE = 21
-    VENDOR_NOT_CONFIGURED = 22
-    VENDOR_UNREACHABLE = 23
-    VENDOR_AUTH = 24
-    VENDOR_REJECTED = 25
-    VENDOR_RATE_LIMIT = 26
-    VENDOR_FAILED = 27
-    STREAM_INTERRUPTED = 28
-    VENDOR_PROTOCOL = 29
-    CONTEXT_EXCEEDED = 30
-    VENDOR_TIMEOUT = 31
-    DRAINING = 32
-    LEASE_HELD = 33
-    PACKET_BASE_MISSING = 34
-    TURN_NOT_FOUND = 35
-    SCHEME_FIXED = 36
-    DATABASE_UNAVAILABLE = 37
-    NOT_OWNER = 38
-    VERSION_MISMATCH = 39
-    PLUGIN_FAILED = 40
-    MESSAGE_TOO_LARGE = 41
-    PLAN_ENTRY = 42
-    COMMAND_GATED = 43
-    PROMPT_MESSAGE_UNKNOWN = 44
-    PROMPT_TARGET_MISSING = 45
-    PROMPT_SHAPE_REFUSED = 46
-    GRANT_WITHDRAWN = 47
-    RIGHT_MISSING = 48
-    QUOTA_EXCEEDED = 49
-    RULE_DENIED = 50
-    TOOLS_UNKNOWN = 51
-
-    def __str__(self) -> str:
-        """Its name: what people read, and what programs branch on."""
-        return self.name
-
-    def __format__(self, spec: str) -> str:
-        return format(self.name, spec)
+Reason: TypeAlias = ErrorReason
+"""Why an rpc failed."""
 
 
 class TurnwrightError(Exception):
@@ -149,6 +90,7 @@ class InternalError(TurnwrightError):
 
 
 CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
+    Reason.UNSPECIFIED: InternalError,
     Reason.INTERNAL: InternalError,
     Reason.UNAUTHENTICATED: UnauthenticatedError,
     Reason.TIER_FORBIDDEN: DeniedError,

@@ -64,6 +64,16 @@ class Grantable(IntEnum):
         return self.name not in ("NOT_NEEDED", "DECISION", "CALLER")
 
 
+class NamedReason(IntEnum):
+    """Base of the reasons of errors. Its text is its name: what people read, and what programs branch on."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+
 def parse_attributes(text: str) -> JsonObject:
     """The attributes of their text; empty for an empty one.
 

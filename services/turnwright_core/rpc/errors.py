@@ -69,7 +69,7 @@ def from_rpc(error: grpc.aio.AioRpcError, service: str, address: str) -> Turnwri
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == DOMAIN and info.reason in Reason.__members__:
             values = {**info.metadata, **(answered if info.reason == Reason.DRAINING.name else {})}
-            return fault(Reason[info.reason], error.details() or "", **values)
+            return fault(Reason.__members__[info.reason], error.details() or "", **values)
     if error.code() in _REFUSALS:
         detail = f"{error.code().name}: {error.details()}"
         return fault(Reason.INTERNAL, f"The {service} service at {address} failed: {detail}", error_id=NOT_OURS)
