@@ -73,7 +73,7 @@ async def check_servers(call: Invocation, *, name: str) -> int:
 
 def show_checked(found: pb.ListToolsResponse) -> int:
     if not found.servers:
-        write_line("No servers of tools. Register one with `turnwright tools add NAME HOST:PORT`.")
+        write_line("No servers of tools. Register one with `turnwright tools add` or `turnwright mcp add`.")
         return 0
     out = console()
     for line in server_lines(found.servers):

@@ -104,6 +104,12 @@ class Connections:
             raise ServerAwayError(f"The folder of {server.project} is not on the host of its MCP servers.")
         return root
 
+    def agent_text(self, server: McpServer) -> str:
+        """What models read of an agent. Raises ValueError with a sentence if it could not be started."""
+        found = server.agent()
+        self._secrets.resolved(server, found.env)
+        return found.description
+
     @asynccontextmanager
     async def agent(self, server: McpServer) -> AsyncIterator[tuple[AgentRegistration, StdioServer]]:
         """An agent's registration and program while it works for one call. Raises ServerAwayError."""

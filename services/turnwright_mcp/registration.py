@@ -156,7 +156,8 @@ def check_host(server: McpServer, url: str, allowed: tuple[str, ...]) -> None:
     host = urlsplit(url).hostname or ""
     if not server.is_shared and not any(fnmatchcase(host, pattern) for pattern in allowed):
         raise ValueError(
-            f"the operator does not let projects have MCP servers at {host}: TURNWRIGHT_MCP_HOSTS names the hosts"
+            f"the operator does not let projects have MCP servers at {host}: TURNWRIGHT_MCP_HOSTS names the hosts, "
+            "or an operator registers it for all with `turnwright mcp add --deployment`"
         )
 
 

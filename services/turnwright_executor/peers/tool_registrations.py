@@ -145,7 +145,8 @@ class Registrations:
             value = ""
         value = value.strip()
         if not value or len(value) > SECRET_BYTES_MAX or not value.isascii() or not value.isprintable():
-            raise ValueError(f"the secret {name} is empty here, or no header can hold it")
+            place = f"the variable {found.env}" if found.env else f"the file {found.file}"
+            raise ValueError(f"the secret {name} comes from {place} of the executor: give it printable ASCII there")
         return value
 
 

@@ -35,6 +35,8 @@ CONNECT_S: Final = 2.0
 """Seconds that a connection may take."""
 DESCRIBE_S: Final = 5.0
 """Seconds that a server may take to say what it brings."""
+START_CHECK_S: Final = 40.0
+"""The same of a program that has to start first, and perhaps is loaded, where somebody waits for the check."""
 REFRESH_S: Final = 5.0
 """Seconds after which it is asked again."""
 AWAY_S: Final = 3.0
@@ -174,25 +176,32 @@ class GrpcToolServers:
         if asking is None:
             if check:
                 self._away.pop(server, None)
-            asking = self._asking[key] = asyncio.create_task(self._asked(key, known), name=f"tools of {server.name}")
+            asking = self._asking[key] = asyncio.create_task(
+                self._asked(key, known, START_CHECK_S if check and server.is_bridged else DESCRIBE_S),
+                name=f"tools of {server.name}",
+            )
             asking.add_done_callback(lambda _: self._asking.pop(key, None))
         if known is not None and not check:
             return known
         return await asyncio.shield(asking)
 
-    async def _asked(self, key: tuple[RegisteredServer, str], known: Listing | None) -> Listing:
+    async def _asked(self, key: tuple[RegisteredServer, str], known: Listing | None, most_s: float) -> Listing:
         """Ask a server what it brings. Never raises; of one that is away the tools stay, so that it is told of them."""
         server, project = key
         before = known or Listing()
         try:
             stub = tool_service_pb2_grpc.ToolServiceStub(await self._ready(server))
             request = pb.DescribeRequest(project=project, version=before.version)
-            answer = await stub.Describe(request, timeout=DESCRIBE_S, metadata=self._metadata(server))
+            answer = await stub.Describe(request, timeout=most_s, metadata=self._metadata(server))
             listing = await self._listed(server, answer, before)
         except Away as away:
             listing = Listing(before.specs, before.version, str(away), time.monotonic(), before.raw)
         except grpc.aio.AioRpcError as error:
-            problem = f"{server.name} at {server.address} does not say what it brings: {_words(error)}"
+            why = _words(error)
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                why = f"it has not answered within {most_s:g} s. It may still be starting: check it again"
+            place = "" if server.is_bridged else f" at {server.address}"
+            problem = f"{server.name}{place} does not say what it brings: {why}"
             listing = Listing(before.specs, before.version, problem, time.monotonic(), before.raw)
         if listing.problem and listing.problem != before.problem:
             _log.warning("tool_server_lost", server=server.name, project=project, problem=listing.problem)
@@ -294,7 +303,7 @@ class GrpcToolServers:
         try:
             secrets = tuple((name, self._secret(secret, server.project)) for name, secret in server.secret_headers)
         except ValueError as error:
-            raise Away(f"The header of {server.name} cannot be sent: {error}") from None
+            raise Away(f"The header of {server.name} cannot be sent: {error}.") from None
         own = self._mcp.metadata(server) if server.is_bridged else ()
         return (*server.headers, *secrets, *own)
 

@@ -52,7 +52,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         if server.is_agent:
             # It starts with its first task.
             try:
-                tool = agent_to_pb(server.name, server.agent().description)
+                tool = agent_to_pb(server.name, self._connections.agent_text(server))
             except ValueError as error:
                 raise fault(Reason.SERVICE_UNAVAILABLE, f"{server.name}: {error}") from None
             return tool_service_pb2.DescribeResponse(tools=[tool])

@@ -147,6 +147,8 @@ def asked(request):
 
 
 def main():
+    if KIND == "late":
+        time.sleep(6)
     if KIND == "never-starts":
         time.sleep(1000)
     if KIND == "no-program":

@@ -73,6 +73,15 @@ async def test_a_server_that_cannot_start_costs_no_turn_and_is_told(tmp_path, mo
         assert "I have no key." in state.problem
 
 
+async def test_a_check_waits_for_a_program_that_starts_slowly(tmp_path, monkeypatch):
+    agent = {"acp": {"command": "none", "env": {"KEY": "${MISSING}"}}}
+    async with stack(tmp_path, monkeypatch, {"late": registered("late"), "agent": agent}) as services:
+        listed = await services.client.list_tools(services.project, check=True)
+        late, keyless = sorted(listed.servers, key=lambda one: one.name, reverse=True)
+        assert (late.reachable, late.tools) == (True, 4), late.problem
+        assert "the secret MISSING of agent cannot be read at" in keyless.problem
+
+
 async def test_no_process_is_there_without_a_server(tmp_path, monkeypatch):
     async with stack(tmp_path, monkeypatch, {}) as services:
         services.script(DONE)
