@@ -81,7 +81,7 @@ from turnwright_kit.plugin_calls import PluginCalls
 from turnwright_kit.plugins import TOOLS
 from turnwright_kit.refusals import Refusals
 from turnwright_kit.sandbox.finding import SandboxMissingError, find_sandbox
-from turnwright_kit.sandbox.sandbox import Backend, Sandbox
+from turnwright_kit.sandbox.sandbox import Sandbox
 from turnwright_kit.service import Service
 from turnwright_kit.settings import SettingsError
 from turnwright_kit.telemetry import count, observe
@@ -95,13 +95,6 @@ SCHEMES_WAIT_S: Final = 30.0
 
 SCHEMES_POLL_S: Final = 0.5
 """Seconds between two tries."""
-
-CONFINEMENTS: Final = {
-    Backend.NONE: query_pb2.CONFINEMENT_NONE,
-    Backend.LIMITS: query_pb2.CONFINEMENT_LIMITS,
-    Backend.LANDLOCK: query_pb2.CONFINEMENT_LANDLOCK,
-    Backend.BUBBLEWRAP: query_pb2.CONFINEMENT_BUBBLEWRAP,
-}
 
 _log = get_logger("executor")
 
@@ -191,8 +184,8 @@ class _Wired:
             services.tools, unconfigured, services.catalogue, self._tool_servers, settings.token_divisor
         )
         status = Status(
-            self._store, self._assembler, self._provider, settings, self._policy, CONFINEMENTS[sandbox.backend],
-            lists.states,
+            self._store, self._assembler, self._provider, settings, self._policy,
+            query_pb2.Confinement.Value(f"CONFINEMENT_{sandbox.backend.name}"), lists.states,
         )  # fmt: skip
         self._addressed = (self._ledger, self._owners, status, self._callbacks)
         self._serve(services, places, status)

@@ -34,8 +34,6 @@ from turnwright_executor.tools.ports import CommandEnd, OutsideProjectError, Sca
 SCANNERS_MAX: Final = 256
 """Scanners that are remembered; one that is forgotten begins anew."""
 
-_CLASSES: Final = {effect: effect.name.lower() for effect, _ in calls.TOOLS.values()}
-
 
 class _Scanner(Struct):
     """What a scanner has seen. Mutable: it counts its scans, which come one after the other."""
@@ -74,7 +72,7 @@ class SandboxHost(ToolServer):
             "stop": self._stop,
         }
         for name, (effect_class, text) in calls.TOOLS.items():
-            offer = self.tool(name, text, effect_class=_CLASSES[effect_class], open_world=name == "run")
+            offer = self.tool(name, text, effect_class=effect_class.name.lower(), open_world=name == "run")
             offer(partial(_answered, answers[name], calls.ARGUMENTS[name]))
 
     async def _real(self, place: calls.HostPlace) -> str:

@@ -7,7 +7,7 @@ conflict (architecture 6, 11).
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum
 
 from msgspec import Struct, field
 from turnwright_values.types import AgentsEffect, ClientToolEffect, CommandEffect, FileEffect, QuestionEffect
@@ -15,18 +15,22 @@ from turnwright_values.types import AgentsEffect, ClientToolEffect, CommandEffec
 from turnwright_core.json_text import JsonMapping
 
 
-class EffectClass(StrEnum):
-    """Whether a command can be run again after an interruption that left its result unknown.
+class EffectClass(IntEnum):
+    """Whether a command can be run again after an interruption that left its result unknown; numbers of the contract.
 
     An unspecified one counts as OUTSIDE as soon as it is read: the tables of the machine have a row for each class.
     """
 
-    PURE = "pure"
+    PURE = 1
     """It only writes entries, together with its result: run it again."""
-    IDEMPOTENT = "idempotent"
+    IDEMPOTENT = 2
     """It can detect that it was carried out, by hashes or by its key: run it again."""
-    OUTSIDE = "outside"
+    OUTSIDE = 3
     """It might happen twice: never run it again without a decision."""
+
+    @classmethod
+    def _missing_(cls, _value: object) -> EffectClass:
+        return cls.OUTSIDE
 
 
 class CallEffect(Struct, frozen=True):

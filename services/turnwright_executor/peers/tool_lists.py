@@ -12,7 +12,6 @@ from turnwright.types.v1 import command_record_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.text import count_tokens
-from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.peers.tool_servers import GrpcToolServers, ServerState
 from turnwright_executor.tools.catalogue import ToolCatalogue, tokens_of
 from turnwright_executor.tools.contract import Tool
@@ -23,12 +22,6 @@ from turnwright_executor.wire.tools import server_from_pb
 
 PROBLEMS_MAX: Final = 20
 """Problems of tools that are told of one server."""
-
-_CLASSES = {
-    EffectClass.PURE: command_record_pb2.EFFECT_CLASS_PURE,
-    EffectClass.IDEMPOTENT: command_record_pb2.EFFECT_CLASS_IDEMPOTENT,
-    EffectClass.OUTSIDE: command_record_pb2.EFFECT_CLASS_OUTSIDE,
-}
 
 
 class ToolLists:
@@ -75,7 +68,7 @@ class ToolLists:
             name=name,
             source=pb.TOOL_SOURCE_PLUGIN if plugin else pb.TOOL_SOURCE_BUILT_IN,
             origin=plugin,
-            effect_class=_CLASSES[tool.effect_class],
+            effect_class=command_record_pb2.EffectClass.ValueType(tool.effect_class),
             tokens=count_tokens(text, self._divisor),
             offered=not is_away,
             problem="It is not set up on this executor: see docs/settings.md." if is_away else "",
@@ -88,7 +81,7 @@ class ToolLists:
                 source=pb.TOOL_SOURCE_SERVER,
                 origin=spec.server,
                 server_name=spec.server_name,
-                effect_class=_CLASSES[spec.effect_class],
+                effect_class=command_record_pb2.EffectClass.ValueType(spec.effect_class),
                 asks=spec.asks,
                 tokens=0 if spec.is_refused else tokens_of(RemoteTool(spec, self._servers), self._divisor),
                 problem=spec.problem,

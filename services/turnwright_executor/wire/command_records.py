@@ -22,11 +22,6 @@ from turnwright_grammar.reply import Command
 
 _call_to_pb, _call_from_pb = codec(ClientCall, pb.ClientCall)
 _rule_to_pb, _rule_from_pb = codec(DecidingRule, rule_pb2.DecidingRule)
-_CLASSES_PB: Final = {
-    EffectClass.PURE: pb.EFFECT_CLASS_PURE,
-    EffectClass.IDEMPOTENT: pb.EFFECT_CLASS_IDEMPOTENT,
-    EffectClass.OUTSIDE: pb.EFFECT_CLASS_OUTSIDE,
-}
 _STAGES: Final[Mapping[Stage, tuple[str, tuple[str, ...]]]] = {
     Stage.RECORDED: ("recorded", ("effect",)),
     Stage.PROPOSED: ("proposed", ("effect",)),
@@ -49,7 +44,6 @@ _FROM_PB: Final[Mapping[str, Callable[[Any], object]]] = {
     "decision": command_decision_from_pb,
 }
 _PERMISSIONS: Final[Mapping[int, Permission]] = {int(one): one for one in Permission}
-_CLASSES: Final[Mapping[int, EffectClass]] = {number: effect_class for effect_class, number in _CLASSES_PB.items()}
 
 
 def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
@@ -63,7 +57,7 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
             json_names=command.json_names,
         ),
         ordinal=record.ordinal,
-        effect_class=_CLASSES_PB[record.effect_class],
+        effect_class=pb.EffectClass.ValueType(record.effect_class),
         key=record.key,
         call_id=record.call_id,
         vendor_call_id=record.vendor_call_id,
@@ -104,7 +98,7 @@ def record_from_entry(entry: Entry) -> CommandRecord:
             body_name=command.body_name,
         ),
         ordinal=message.ordinal if message.HasField("ordinal") else None,
-        effect_class=_CLASSES.get(message.effect_class, EffectClass.OUTSIDE),
+        effect_class=EffectClass(message.effect_class),
         key=message.key,
         call_id=message.call_id,
         vendor_call_id=message.vendor_call_id,

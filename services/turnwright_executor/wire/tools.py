@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from turnwright.catalogues.v1 import catalogue_service_pb2
 from turnwright.tool.v1 import result_pb2, tool_service_pb2
-from turnwright.types.v1 import command_record_pb2
 
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.tool_result import (
@@ -17,12 +16,6 @@ from turnwright_executor.domain.tool_result import (
 )
 from turnwright_executor.domain.tool_servers import TIMEOUT_S, RegisteredServer, check_server
 from turnwright_executor.domain.tool_spec import DescribedTool
-
-_CLASSES = {
-    command_record_pb2.EFFECT_CLASS_PURE: EffectClass.PURE,
-    command_record_pb2.EFFECT_CLASS_IDEMPOTENT: EffectClass.IDEMPOTENT,
-}
-
 
 _TLS = {
     catalogue_service_pb2.TOOL_SERVER_TLS_NONE: "none",
@@ -53,7 +46,7 @@ def described_from_pb(tool: tool_service_pb2.Tool) -> DescribedTool:
         tool.name,
         tool.description.replace("\0", ""),
         tool.schema,
-        _CLASSES.get(tool.effect_class, EffectClass.OUTSIDE),
+        EffectClass(tool.effect_class),
         " ".join(hints.title.split()),
         hints.read_only,
         hints.destructive,
