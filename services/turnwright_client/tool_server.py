@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Struct
-from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
+from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc, workspace_pb2
 from turnwright.types.v1 import command_record_pb2
 
 NAME: Final[str] = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
@@ -63,9 +63,9 @@ class Call:
         """What the tool has returned with its proposal, which was accepted; None: it has made none."""
         return self.request.proposal_state if self.request.HasField("proposal_state") else None
 
-    async def progress(self, text: str, channel: int = 0) -> None:
-        """Show a piece of output while the call goes on. `channel`: as in ToolProgress."""
-        await self._sent.put(result_pb2.ToolProgress(text=text, channel=channel))
+    async def progress(self, text: str, channel: int = 0, files: workspace_pb2.ScanPiece | None = None) -> None:
+        """Show a piece of output while the call goes on. `channel`, `files`: as in ToolProgress."""
+        await self._sent.put(result_pb2.ToolProgress(text=text, channel=channel, files=files))
 
 
 class _Offered(Struct, frozen=True):

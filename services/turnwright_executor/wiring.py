@@ -36,7 +36,7 @@ from turnwright_executor.peers.policy import follow_policy, renew_policy
 from turnwright_executor.peers.provider import ProviderModels
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
-from turnwright_executor.peers.sandboxes import GrpcSandboxHosts
+from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
 from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
@@ -227,7 +227,8 @@ class _Wired:
         servers = GrpcToolServers(
             registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge
         )
-        self._sandboxes = GrpcSandboxHosts(servers, lambda: registered.file.servers, _boot_s, settings.sandbox_away_s)
+        asked = HostSettings(settings.sandbox_away_s, settings.file_bytes_max, settings.files_max)
+        self._sandboxes = GrpcSandboxHosts(servers, lambda: registered.file.servers, _boot_s, asked)
         return servers
 
     def _services(self, tools: Mapping[str, Tool]) -> Services:

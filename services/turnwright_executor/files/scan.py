@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -200,7 +200,7 @@ class DiskScanner:
     def _paths(self, tree: Tree, now_ns: int) -> Sequence[str]:
         listed = self._listing.paths(tree, now_ns)
         if self._usable is None or self._usable[0] is not listed or self._takes_in:
-            usable = {path for path in (*listed, *self._taken_in(tree)) if self._is_usable(path)}
+            usable = {path for path in (*listed, *self._taken_in(tree)) if is_usable(path, self._home)}
             paths = sorted(path for path in usable if not self._is_ignored(tree, path))[: self._files_max]
             self._usable = listed, paths
         return self._usable[1]
@@ -252,16 +252,18 @@ class DiskScanner:
         file = read(tree, path, self._file_bytes_max)
         return None if file is None else ScannedFile(path, file.text, file.hash, file.bytes_)
 
-    def _is_usable(self, path: str) -> bool:
-        """Whether a path can be that of an entry: below the root, printable, not too long.
 
-        Git reads names from an index that anybody may have written, and a project's constraints may name anything.
-        """
-        if len(path) > PATH_CHARS_MAX or is_closed(path, self._home) or is_temporary(path.rpartition("/")[2]):
-            return False
-        with suppress(OutsideProjectError):
-            return bool(names_of(path)) and _is_plain(path)
+def is_usable(path: str, home: str = "") -> bool:
+    """Whether a path can be that of an entry: below the root, printable, not too long.
+
+    Git reads names from an index that anybody may have written, a project's constraints may name anything, and so may a
+    sandbox host.
+    """
+    if len(path) > PATH_CHARS_MAX or is_closed(path, home) or is_temporary(path.rpartition("/")[2]):
         return False
+    with suppress(OutsideProjectError):
+        return bool(names_of(path)) and _is_plain(path)
+    return False
 
 
 def all_paths(tree: Tree, folder: str) -> Iterator[str]:
@@ -308,5 +310,9 @@ def _is_there(tree: Tree, path: str) -> bool:
     return False
 
 
-def _is_plain(path: Iterable[str]) -> bool:
-    return not any(char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff" for char in path)
+def _is_plain(path: str) -> bool:
+    # What is printable has none of these, and is most of all paths.
+    is_printable = path.isprintable()
+    return is_printable or not any(
+        char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff" for char in path
+    )

@@ -1,57 +1,46 @@
 """Projects on sandbox hosts: the ports of files, scans and commands, carried out by a server of tools elsewhere.
 
-The executor decides; the host executes. What a host cannot be asked is an OSError, as of a disk that is away, and a
-command of which nobody knows what became is unknown to the loop, too: it is never sent again.
+The executor decides; the host executes.
 Source: issue 36.7; docs/adr/0086.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
-from math import isinf
-from typing import Any, Final, NoReturn, TypeVar
+from math import inf
+from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-import msgspec
 from msgspec import Struct
+from turnwright.tool.v1 import result_pb2, workspace_command_pb2
+from turnwright.tool.v1 import workspace_pb2 as pb
+from turnwright.types.v1 import project_pb2
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.text import host_and_path
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.effects import EffectClass
-from turnwright_executor.domain.tool_result import TextPart, ToolResult
 from turnwright_executor.domain.tool_servers import RegisteredServer
-from turnwright_executor.peers import workspace_calls as calls
+from turnwright_executor.files.scan import is_usable
+from turnwright_executor.peers.sandbox_calls import CALL_S, HostedProject, duration
+from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.ports.workspaces import FoundWorkspace, HostedPlace, Scan, SeenFile
 from turnwright_executor.tools.contract import OutcomeUnknownError
 from turnwright_executor.tools.ports import (
+    ChangedFile,
     CommandEnd,
     FileText,
     GatheredFiles,
     OutsideProjectError,
     ScannedFile,
-    TooMuchError,
 )
-from turnwright_executor.tools.remote import CallFailedError, CallProgress, RemoteCall, ToolServers
-
-ATTEMPTS_MAX: Final = 2
-"""How often a call is sent that may be repeated."""
-
-LOOK_S: Final = 0.5
-"""Seconds between two tries meanwhile."""
-
-CALL_S: Final = 60.0
-"""Time limit of a call in seconds, and what one of a command may take beyond the command."""
 
 SCAN_S: Final = 600.0
-"""Time limit of a scan: the first one sends every file."""
+"""Time limit of a scan in seconds: the first one sends every file."""
 
 EXTEND_S: Final = 0.25
 """Seconds between two looks whether a lease lasts longer."""
@@ -59,145 +48,55 @@ EXTEND_S: Final = 0.25
 STOP_S: Final = 10.0
 """Seconds in which a command that is stopped must have ended."""
 
-T = TypeVar("T")
-OnProgress = Callable[[CallProgress], Awaitable[None]]
+CHANGES: Final = frozenset({"create", "change", "remove"})
 
 
-async def _ignored(_: CallProgress) -> None:
-    """The default of a call whose progress says nothing."""
+class HostSettings(Struct, frozen=True):
+    """What an executor asks of its hosts."""
 
-
-class _Host(Struct, frozen=True):
-    """A project on a host, as one run calls it."""
-
-    servers: ToolServers
-    server: RegisteredServer
-    address: RunAddress
-    place: calls.HostPlace
     away_s: float
-    """Seconds for which a loop that begins, or a turn, waits while it is away: one that restarts is soon back."""
-    epoch: int = 0
-
-    async def call(
-        self,
-        tool: str,
-        arguments: Struct,
-        on_progress: OnProgress = _ignored,
-        *,
-        call_id: str = "",
-        timeout_s: float = CALL_S,
-    ) -> Any:
-        """What a tool answers, as ANSWERS reads it.
-
-        Raises OutsideProjectError, TooMuchError, OSError, OutcomeUnknownError.
-        """
-        try:
-            sent = calls.encoded(arguments)
-        except UnicodeEncodeError as error:
-            raise OutsideProjectError(f"No file there can have this name: {error}.") from None
-        effect_class, _ = calls.TOOLS[tool]
-        key = secrets.token_hex(16)
-        call = RemoteCall(
-            self.address.project, self.address.run, call_id or f"{tool}/{key}", tool, sent, self.epoch, key, "",
-            registration=self.server.registration, timeout_s=timeout_s,
-        )  # fmt: skip
-        is_repeated = effect_class is not EffectClass.OUTSIDE and on_progress is _ignored
-        for attempt in range(ATTEMPTS_MAX):
-            try:
-                return await self._answer(call, on_progress)
-            except CallFailedError as error:
-                if effect_class is EffectClass.OUTSIDE and error.is_sent and error.outcome[-3:] >= "500":
-                    raise OutcomeUnknownError(str(error)) from None
-                if not (error.is_lost and is_repeated) or attempt == ATTEMPTS_MAX - 1:
-                    raise self._failed(error) from None
-        raise AssertionError("the last attempt has raised")
-
-    def _failed(self, error: CallFailedError) -> OSError:
-        if error.is_sent and not error.is_lost:
-            return OSError(errno.EPROTO, str(error))
-        why = f"{error} The project is on the sandbox host {self.server.name}: start it again there, and go on"
-        return OSError(errno.EHOSTDOWN, why)
-
-    async def _answer(self, call: RemoteCall, on_progress: OnProgress) -> Any:
-        async with aclosing(self.servers.dispatch(self.server.name, call)) as events:
-            async for event in events:
-                if isinstance(event, CallProgress):
-                    await on_progress(event)
-                elif isinstance(event, ToolResult):
-                    return _read(event, call.tool)
-        text = f"The sandbox host {self.server.name} has given no result."
-        raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
-
-    async def once_there(self, asked: Callable[[], Awaitable[T]]) -> T:
-        """Ask again for a while if the host is away."""
-        end_s = time.monotonic() + self.away_s
-        while True:
-            try:
-                return await asked()
-            except OSError as error:
-                if error.errno != errno.EHOSTDOWN or time.monotonic() > end_s:
-                    raise
-            await asyncio.sleep(LOOK_S)
-
-
-def _read(result: ToolResult, tool: str) -> Any:
-    text = "".join(part.text for part in result.parts if isinstance(part, TextPart))
-    try:
-        if result.status == calls.PROBLEM_STATUS:
-            _raise(calls.PROBLEMS.decode(text))
-        if not result.status:
-            return calls.ANSWERS[tool].decode(text)
-    except msgspec.DecodeError:
-        pass
-    raise OSError(errno.EPROTO, f"The sandbox host answers what is not understood: {text[:200]}")
-
-
-def _raise(problem: calls.HostProblem) -> NoReturn:
-    match problem.kind:
-        case "outside":
-            raise OutsideProjectError(problem.text)
-        case "too_much":
-            raise TooMuchError(problem.text)
-        case _:
-            raise OSError(problem.number, problem.text)
+    """How long to wait for one that is away."""
+    file_bytes_max: int
+    files_max: int
 
 
 class HostedWorkspace:
     """Implements tools.ports.Workspace on a host."""
 
-    def __init__(self, host: _Host) -> None:
+    def __init__(self, host: HostedProject) -> None:
         self._host = host
 
     async def normalise(self, path: str, *, writing: bool = False) -> str:
-        found: str = await self._host.call("normalise", calls.NormaliseCall(self._host.place, path, writing))
-        return found
+        found: pb.NormaliseResult = await self._host.call("normalise", path=path, writing=writing)
+        return self._host.path(found.path)
 
     async def read(self, path: str) -> FileText | None:
         return (await self.find(path))[1]
 
     async def find(self, path: str) -> tuple[str, FileText | None]:
-        found: tuple[str, FileText | None] = await self._host.call("find", calls.FindCall(self._host.place, path))
-        return found
+        found: pb.FindResult = await self._host.call("find", path=path)
+        return self._host.path(found.path), self._host.file(found.file) if found.HasField("file") else None
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
-        wanted = calls.GatherCall(self._host.place, path, files_max, bytes_max)
-        found: GatheredFiles | None = await self._host.call("gather", wanted)
-        return found
+        found: pb.GatherResult = await self._host.call("gather", path=path, files_max=files_max, bytes_max=bytes_max)
+        return self._host.gathered(found.files, files_max, bytes_max) if found.HasField("files") else None
 
     async def replace(
         self, path: str, content: str | None, base_hash: str | None, like: str = "", encoding: str = ""
     ) -> bool:
-        wanted = calls.ReplaceCall(self._host.place, path, content, base_hash, like, encoding)
-        done: bool = await self._host.call("replace", wanted)
-        return done
+        done: pb.ReplaceResult = await self._host.call(
+            "replace", path=path, content=content, base_hash=base_hash, like=like, encoding=encoding
+        )
+        return done.replaced
 
 
 class HostedScanner:
     """Implements ports.FileScanner on a host."""
 
-    def __init__(self, host: _Host) -> None:
-        self._host = host
-        self._id, self._like = secrets.token_hex(16), ""
+    def __init__(self, host: HostedProject, *, is_kept: bool) -> None:
+        """`is_kept`: it is for a loop, and the host remembers what it has seen."""
+        self._host, self._is_kept = host, is_kept
+        self._id, self._like = secrets.token_hex(16) if is_kept else "", ""
         self._generation = 0
         self._seen: dict[str, SeenFile] = {}
 
@@ -206,48 +105,56 @@ class HostedScanner:
         return self._seen
 
     def copied(self) -> HostedScanner:
-        made = HostedScanner(self._host)
+        made = HostedScanner(self._host, is_kept=self._is_kept)
         made._like, made._generation, made._seen = self._id, self._generation, dict(self._seen)
         return made
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
         """As the port says. What a host has forgotten it tells again, and what stayed the same is left out here."""
-        return await self._host.once_there(partial(self._scan, tuple(doubtful)))
+        return await self._host.once_there(partial(self._scan, frozenset(doubtful)))
 
-    async def _scan(self, doubtful: tuple[str, ...]) -> Scan:
-        found: list[ScannedFile] = []
+    async def _scan(self, doubtful: frozenset[str]) -> Scan:
+        """Nothing is kept of a scan that fails, so the next one has everything."""
+        reported: dict[str, ScannedFile] = {}
 
-        async def take(progress: CallProgress) -> None:
-            try:
-                found.extend(calls.PIECES.decode(progress.text))
-            except msgspec.DecodeError:
-                raise OSError(errno.EPROTO, "The sandbox host tells of files what is not understood.") from None
+        async def take(progress: result_pb2.ToolProgress) -> None:
+            for file in progress.files.files:
+                reported[file.path] = self._file(file)
+            self._check(reported)
 
-        wanted = calls.ScanCall(self._host.place, self._id, self._generation, self._like, doubtful)
-        end: calls.ScanEnd = await self._host.call("scan", wanted, take, timeout_s=SCAN_S)
-        before, removed = self._seen, end.removed
+        end: pb.ScanResult = await self._host.call(
+            "scan", take, timeout_s=SCAN_S,
+            scanner=self._id, generation=self._generation, like=self._like, doubtful=doubtful,
+        )  # fmt: skip
+        before, removed, found = self._seen, set(end.removed), list(reported.values())
         seen = {file.path: SeenFile(file.hash, None if file.text is None else len(file.text)) for file in found}
-        if end.is_new:
-            removed = tuple(sorted({*end.removed, *(before.keys() - seen.keys())}))
+        if end.complete:
+            removed |= before.keys() - seen.keys()
             same = {path for path in seen if path in before and before[path].hash == seen[path].hash}
             found = [file for file in found if file.path not in same or file.path in doubtful]
-            self._seen = seen
         else:
-            self._seen = {**before, **seen}
-            for path in removed:
-                self._seen.pop(path, None)
-        self._generation, self._like = end.generation, ""
-        return Scan(tuple(found), removed)
+            seen = {path: file for path, file in {**before, **seen}.items() if path not in removed}
+            self._check(seen)
+        self._seen, self._generation, self._like = seen, end.generation, ""
+        return Scan(tuple(found), tuple(sorted(removed)))
+
+    def _file(self, file: pb.WorkspaceFile) -> ScannedFile:
+        """Raises OSError for what no scan finds: its path becomes that of an entry."""
+        if not is_usable(file.path):
+            raise self._host.wrong(f"a path that no entry of a file has: {file.path[:200]!r}")
+        read = self._host.file(file)
+        return ScannedFile(file.path, read.text, read.hash, read.bytes_, file.added)
+
+    def _check(self, files: Collection[str]) -> None:
+        if len(files) > self._host.place.files_max:
+            raise self._host.wrong(f"more than the {self._host.place.files_max} files that were asked for")
 
 
 class HostedShell:
     """Implements tools.ports.Shell on a host."""
 
-    def __init__(
-        self, host: _Host, located: calls.LocatedPlace, ends_s: Callable[[], float], now_s: Callable[[], float]
-    ) -> None:
-        """`ends_s` says until when commands may run, by the clock `now_s`."""
-        self._host, self._ends_s, self._now_s = host, ends_s, now_s
+    def __init__(self, host: HostedProject, located: pb.LocatedWorkspace) -> None:
+        self._host = host
         self.refusal = located.refusal
         self.keeps_read_only = located.keeps_read_only
 
@@ -263,18 +170,28 @@ class HostedShell:
     ) -> CommandEnd:
         """As the port says. Raises OutcomeUnknownError if the host is lost, OSError if nothing was started."""
         call_id = f"run/{secrets.token_hex(16)}"
-        host, ends_s = self._host, self._ends_s()
-        wanted = calls.RunCall(host.place, command, timeout_s, read_only, is_owners, network, self._lasts_ms(ends_s))
+        ends_s = self._host.ends_s()
 
-        async def pass_on(progress: CallProgress) -> None:
-            await on_output(progress.channel or 1, progress.text)
+        async def pass_on(progress: result_pb2.ToolProgress) -> None:
+            await on_output(2 if progress.channel == 2 else 1, progress.text)
 
-        running: asyncio.Future[CommandEnd] = asyncio.ensure_future(
-            host.call("run", wanted, pass_on, call_id=call_id, timeout_s=timeout_s + CALL_S)
+        running: asyncio.Future[workspace_command_pb2.RunResult] = asyncio.ensure_future(
+            self._host.call(
+                "run",
+                pass_on,
+                call_id=call_id,
+                timeout_s=timeout_s + CALL_S,
+                ends_s=ends_s,
+                command=command,
+                timeout=duration(timeout_s),
+                read_only=read_only,
+                owners=is_owners,
+                network=network,
+            )
         )
         extending = asyncio.create_task(self._extend(call_id, ends_s))
         try:
-            return await asyncio.shield(running)
+            return self._end(await asyncio.shield(running))
         except asyncio.CancelledError:
             if not running.done():
                 await self._stop(call_id, running)
@@ -284,26 +201,36 @@ class HostedShell:
                 task.cancel()
             await asyncio.gather(extending, running, return_exceptions=True)
 
-    async def _stop(self, call_id: str, running: asyncio.Future[CommandEnd]) -> None:
+    def _end(self, result: workspace_command_pb2.RunResult) -> CommandEnd:
+        """Raises OutcomeUnknownError for a result that does not say how the command ended."""
+        if not result.HasField("exit_code"):
+            raise OutcomeUnknownError(str(self._host.wrong("no exit code")))
+        changes = [ChangedFile(one.path, one.kind) for one in result.changes.files if one.kind in CHANGES]
+        return CommandEnd(
+            result.exit_code,
+            result.duration.ToNanoseconds() / 1e9,
+            result.timed_out,
+            result.output_cut,
+            result.too_many_processes,
+            result.out_of_memory,
+            tuple(changes[: self._host.place.files_max]) if result.HasField("changes") else None,
+        )
+
+    async def _stop(self, call_id: str, running: asyncio.Future[workspace_command_pb2.RunResult]) -> None:
         """Stop the command, and wait for its end: what it had written until then arrives before."""
         with suppress(OSError, OutsideProjectError):
-            await self._host.call("stop", calls.StopCall(call_id), timeout_s=STOP_S)
+            await self._host.call("stop", timeout_s=STOP_S, call=call_id)
             await asyncio.wait([running], timeout=STOP_S)
 
     async def _extend(self, call_id: str, known_s: float) -> None:
         """Tell the host of each renewal of the lease; without one the command ends there."""
         while True:
             await asyncio.sleep(EXTEND_S)
-            if (ends_s := self._ends_s()) != known_s:
+            if (ends_s := self._host.ends_s()) != known_s:
                 # Lost only with the connection, and then the command ends.
                 with suppress(OSError):
-                    extend = calls.ExtendCall(call_id, self._lasts_ms(ends_s))
-                    await self._host.call("extend", extend, timeout_s=STOP_S)
+                    await self._host.call("extend", timeout_s=STOP_S, ends_s=ends_s, call=call_id)
                 known_s = ends_s
-
-    def _lasts_ms(self, ends_s: float) -> int:
-        # 0 would mean no end at all.
-        return 0 if isinf(ends_s) and ends_s > 0 else max(1, int((max(ends_s, 0.0) - self._now_s()) * 1000))
 
 
 class GrpcSandboxHosts:
@@ -311,13 +238,13 @@ class GrpcSandboxHosts:
 
     def __init__(
         self,
-        servers: ToolServers,
+        servers: GrpcToolServers,
         registered: Callable[[], Sequence[RegisteredServer]],
         now_s: Callable[[], float],
-        away_s: float,
+        settings: HostSettings,
     ) -> None:
-        """`now_s` is the clock of leases, in seconds. `away_s`: how long to wait for a host that is away."""
-        self._servers, self._registered, self._now_s, self._away_s = servers, registered, now_s, away_s
+        """`now_s` is the clock of leases, in seconds."""
+        self._servers, self._registered, self._now_s, self._settings = servers, registered, now_s, settings
 
     async def locate(self, root: str, *, make: bool = True) -> FoundWorkspace | None:
         host = self._host(RunAddress("", ""), 0, root, ())
@@ -333,24 +260,31 @@ class GrpcSandboxHosts:
     async def place(
         self, address: RunAddress, epoch: int, root: str, constraints: Constraints, ends_s: Callable[[], float]
     ) -> HostedPlace:
-        host = self._host(address, epoch, root, constraints.rules)
+        host = self._host(address, epoch, root, constraints.rules, ends_s)
         located = await self._located(host, root, make=False)
         if located is None:
             raise _unavailable(address.project, root, "there is no such directory on its sandbox host any more")
         # It outlasts the lease, and so reads without a fence.
-        scanner = partial(HostedScanner, self._host(address, 0, root, constraints.rules))
-        return HostedPlace(HostedWorkspace(host), HostedShell(host, located, ends_s, self._now_s), scanner)
+        unfenced = self._host(address, 0, root, constraints.rules)
+        scanner = partial(HostedScanner, unfenced, is_kept=bool(epoch))
+        return HostedPlace(HostedWorkspace(host), HostedShell(host, located), scanner)
 
-    async def _located(self, host: _Host, root: str, *, make: bool) -> calls.LocatedPlace | None:
+    async def _located(self, host: HostedProject, root: str, *, make: bool) -> pb.LocatedWorkspace | None:
         try:
-            asked = partial(host.call, "locate", calls.LocateCall(host.place, make))
-            located: calls.LocatedPlace | None = await host.once_there(asked)
+            found: pb.LocateResult = await host.once_there(partial(host.call, "locate", make=make))
         except (OSError, OutsideProjectError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise _unavailable(host.address.project, root, why or str(error)) from None
-        return located
+        return found.workspace if found.HasField("workspace") else None
 
-    def _host(self, address: RunAddress, epoch: int, root: str, rules: tuple[tuple[str, int], ...]) -> _Host:
+    def _host(
+        self,
+        address: RunAddress,
+        epoch: int,
+        root: str,
+        rules: tuple[tuple[str, int], ...],
+        ends_s: Callable[[], float] = lambda: inf,
+    ) -> HostedProject:
         """Raises WORKSPACE_UNAVAILABLE for a host that is not registered."""
         name, path = host_and_path(root)
         found = next((one for one in self._registered() if one.name == name and one.workspaces), None)
@@ -360,7 +294,16 @@ class GrpcSandboxHosts:
                 "`workspaces = true`"
             )
             raise _unavailable(address.project, root, why)
-        return _Host(self._servers, found, address, calls.HostPlace(path, rules), self._away_s, epoch)
+        place = pb.WorkspacePlace(
+            path=path,
+            constraints=[
+                project_pb2.FileConstraint(pattern=pattern, kind=project_pb2.FileConstraintKind.ValueType(kind))
+                for pattern, kind in rules
+            ],
+            file_bytes_max=self._settings.file_bytes_max,
+            files_max=self._settings.files_max,
+        )
+        return HostedProject(self._servers, found, address, place, self._settings.away_s, ends_s, self._now_s, epoch)
 
 
 def _unavailable(project: str, root: str, why: str) -> TurnwrightError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Final, Protocol
 
 import grpc
@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.tool.v1 import tool_service_pb2 as pb
-from turnwright.tool.v1 import tool_service_pb2_grpc
+from turnwright.tool.v1 import tool_service_pb2_grpc, workspace_pb2
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.rpc.certificates import Tls
@@ -226,6 +226,15 @@ class GrpcToolServers:
 
     async def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
         """See tools.remote.ToolServers."""
+        async with aclosing(self.responses(server, call)) as messages:
+            async for message in messages:
+                if (event := _event_of(message)) is not None:
+                    yield event
+
+    async def responses(
+        self, server: str, call: RemoteCall, workspace: workspace_pb2.WorkspaceCall | None = None
+    ) -> AsyncGenerator[pb.DispatchResponse]:
+        """As dispatch, with the messages as they come. `workspace`: what a sandbox host is to do."""
         named = await self._named(server, call.project)
         found = next((one for one in named if one.registration == call.registration), None)
         if found is None:
@@ -245,14 +254,14 @@ class GrpcToolServers:
         with self._calling_back(found, call) as callback:
             left_s = max(0.0, end_s - time.monotonic()) if call.began_s else timeout_s
             request = _request(call, callback, left_s)
+            if workspace is not None:
+                request.workspace.CopyFrom(workspace)
             stream = stub.Dispatch(request, timeout=left_s, metadata=metadata)
             is_over = False
             try:
                 async for message in stream:
-                    event = _event_of(message)
-                    is_over = not isinstance(event, CallProgress)
-                    if event is not None:
-                        yield event
+                    is_over = not message.HasField("progress")
+                    yield message
                     if is_over:
                         return
                 is_over = True

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.constraints import Constraints
@@ -34,6 +35,16 @@ class PlaceSettings(Protocol):
     sh_grace_s: float
 
 
+class FileLimits(Struct, frozen=True):
+    """What a caller takes at most; the settings hold, too. 0: what they say."""
+
+    file_bytes: int = 0
+    files: int = 0
+
+
+NONE: Final = FileLimits()
+
+
 class LocalHost:
     """Makes the adapters for one directory each. A root is a real path."""
 
@@ -43,15 +54,17 @@ class LocalHost:
         self.sandbox = sandbox
         self._settings = settings
 
-    def workspace(self, root: str, constraints: Constraints) -> DiskWorkspace:
-        return DiskWorkspace(root, self._settings.file_bytes_max, constraints, self.home)
+    def workspace(self, root: str, constraints: Constraints, limits: FileLimits = NONE) -> DiskWorkspace:
+        return DiskWorkspace(root, _lower(self._settings.file_bytes_max, limits.file_bytes), constraints, self.home)
 
-    def scanner(self, root: str, constraints: Constraints, *, watched: bool = False) -> DiskScanner:
+    def scanner(
+        self, root: str, constraints: Constraints, limits: FileLimits = NONE, *, watched: bool = False
+    ) -> DiskScanner:
         """`watched`: the kernel tells it in which folders something happened."""
         return DiskScanner(
             root,
-            file_bytes_max=self._settings.file_bytes_max,
-            files_max=self._settings.files_max,
+            file_bytes_max=_lower(self._settings.file_bytes_max, limits.file_bytes),
+            files_max=_lower(self._settings.files_max, limits.files),
             constraints=constraints,
             home=self.home,
             watch=FolderWatch(root) if watched else None,
@@ -78,3 +91,7 @@ class LocalHost:
             sandbox = replace(sandbox, inside=(*sandbox.inside, *readable))
         files = self.scanner(root, constraints)
         return LocalShell(root, limits, self.environment, sandbox=sandbox, ends_s=ends_s, caches=caches, files=files)
+
+
+def _lower(own: int, wanted: int) -> int:
+    return min(own, wanted) if wanted else own

@@ -129,3 +129,17 @@ def over_http(monkeypatch):
             yield server
 
     return serving
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """The directory of a project on a sandbox host, beside one of others."""
+    for name, text in (
+        ("shop/a.txt", "old\n"),
+        ("shop/guide.md", "# Guide\nUse it.\n"),
+        ("other/canary.txt", "secret\n"),
+    ):
+        file = tmp_path / "there" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "there" / "shop"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import grpc
+import pytest
+from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc, workspace_pb2
 
 from contract.executor.tool_servers import stack
 from turnwright_kit.server import RunningServer
@@ -12,6 +17,7 @@ from turnwright_sandbox.config import SandboxSettings
 from turnwright_sandbox.wiring import build
 
 TOKEN = "secret-of-the-host"
+SHOP = workspace_pb2.WorkspacePlace(path="/shop")
 
 
 def host_server(root: Path, **settings: Any) -> RunningServer:
@@ -51,3 +57,23 @@ async def hosted_stack(root: Path, monkeypatch, token: str = TOKEN, **settings: 
         services.project = await services.client_project("box:/shop")
         services.folder = "there/shop"
         yield services
+
+
+async def dispatched(root, tool, token=TOKEN, epoch=0, call_id="c", start="", place=SHOP, times=1, **arguments):
+    """The events of a call of the host's own tools, or of the last of several."""
+    async with grpc.aio.insecure_channel(f"unix:{root}/box.sock") as channel:
+        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+        request = tool_service_pb2.DispatchRequest(
+            project="p", run="r", call_id=call_id, tool=tool, epoch=epoch, idempotency_key=secrets.token_hex(16),
+            workspace=workspace_pb2.WorkspaceCall(place=place, start=start, **{tool: arguments}),
+        )  # fmt: skip
+        metadata = (("authorization", f"Bearer {token}"),)
+        for _ in range(times):
+            answers = [one async for one in stub.Dispatch(request, metadata=metadata, timeout=60)]
+        return answers
+
+
+async def refused(*given, **arguments):
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await dispatched(*given, **arguments)
+    return error.value

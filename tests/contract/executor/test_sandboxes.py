@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import shutil
 import time
@@ -13,35 +12,20 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc
 from turnwright.types.v1 import project_pb2, settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON, person
-from contract.executor.sandboxes import TOKEN, host, host_server, hosted_stack, registered
+from contract.executor.sandboxes import TOKEN, host, host_server, hosted_stack, refused, registered
 from contract.executor.tool_servers import stack
 from living import is_alive
 from needs import left_out
 from services import SECRET, running
 from turnwright_core.errors import DeniedError, PreconditionError, Reason
 from turnwright_executor.domain.tool_servers import RegisteredServer
-from turnwright_executor.peers.sandboxes import GrpcSandboxHosts
+from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
 from turnwright_kit.sandbox import landlock
 
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
-
-
-@pytest.fixture
-def shop(tmp_path):
-    """The project's directory on the host, beside one of others."""
-    for name, text in (
-        ("shop/a.txt", "old\n"),
-        ("shop/guide.md", "# Guide\nUse it.\n"),
-        ("other/canary.txt", "secret\n"),
-    ):
-        file = tmp_path / "there" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return tmp_path / "there" / "shop"
 
 
 @pytest.mark.asyncio
@@ -256,65 +240,15 @@ async def test_a_host_refuses_whoever_does_not_have_its_secret(tmp_path, monkeyp
         with pytest.raises(PreconditionError, match="The token does not belong to this deployment"):
             await services.client.init_project("box:/shop")
         # Nor does the deployment's own secret open it.
-        error = await refused(tmp_path, "find", SECRET, place={"path": "/shop"}, path="a.txt")
+        error = await refused(tmp_path, "find", SECRET, path="a.txt")
         assert error.code() is grpc.StatusCode.UNAUTHENTICATED
-
-
-async def dispatched(root, tool, token=TOKEN, epoch=0, call_id="c", **arguments):
-    """The events of a call of the host's own tools."""
-    async with grpc.aio.insecure_channel(f"unix:{root}/box.sock") as channel:
-        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
-        request = tool_service_pb2.DispatchRequest(
-            project="p", run="r", call_id=call_id, tool=tool, arguments=json.dumps(arguments), epoch=epoch,
-            idempotency_key=f"{tool}-{call_id}-{epoch}-key",
-        )  # fmt: skip
-        metadata = (("authorization", f"Bearer {token}"),)
-        return [one async for one in stub.Dispatch(request, metadata=metadata, timeout=60)]
-
-
-async def refused(*given, **arguments):
-    with pytest.raises(grpc.aio.AioRpcError) as error:
-        await dispatched(*given, **arguments)
-    return error.value
 
 
 @pytest.mark.asyncio
 async def test_a_server_that_the_operator_has_not_made_a_host_has_no_projects():
     servers = [RegisteredServer("box", "127.0.0.1:1")]
     with pytest.raises(PreconditionError, match="`workspaces = true`"):
-        await GrpcSandboxHosts(None, lambda: servers, time.monotonic, 0.0).locate("box:/shop")
-
-
-@pytest.mark.asyncio
-async def test_an_executor_that_has_lost_a_run_is_refused(tmp_path, shop):
-    place = {"path": "/shop"}
-    wanted = {"place": place, "path": "a.txt", "content": "new\n", "base_hash": hashlib.sha256(b"old\n").hexdigest()}
-    async with host(tmp_path):
-        await dispatched(tmp_path, "locate", epoch=2, place=place)
-        error = await refused(tmp_path, "replace", epoch=1, **wanted)
-        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-        error = await refused(tmp_path, "run", epoch=1, place=place, command="touch made", timeout_s=60)
-        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert (shop / "a.txt").read_text() == "old\n"
-        assert not (shop / "made").exists()
-        [answer] = await dispatched(tmp_path, "replace", epoch=2, **wanted)
-        assert answer.result.parts[0].text == "true"
-        assert (shop / "a.txt").read_text() == "new\n"
-
-
-@pytest.mark.asyncio
-async def test_a_command_ends_with_its_lease_unless_that_is_renewed(tmp_path, shop):
-    wanted = {"place": {"path": "/shop"}, "command": "echo $$; sleep 600", "timeout_s": 600}
-    async with host(tmp_path):
-        *_, end = await dispatched(tmp_path, "run", lasts_ms=500, **wanted)
-        assert json.loads(end.result.parts[0].text)["exit_code"] == -9
-        running = asyncio.create_task(dispatched(tmp_path, "run", call_id="long", lasts_ms=600_000, **wanted))
-        while True:
-            [answer] = await dispatched(tmp_path, "extend", call="long", lasts_ms=100)
-            if answer.result.parts[0].text == "true":
-                break
-        *_, end = await running
-        assert json.loads(end.result.parts[0].text)["exit_code"] == -9
+        await GrpcSandboxHosts(None, lambda: servers, time.monotonic, HostSettings(0.0, 1, 1)).locate("box:/shop")
 
 
 @pytest.mark.asyncio

@@ -1,7 +1,7 @@
 """Where the tests of tools work: a real project on disk, a real shell, and a run in a real store over a channel."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
-from turnwright_executor.peers.sandboxes import GrpcSandboxHosts
+from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.peers.tool_registrations import Callbacks
 from turnwright_executor.peers.tool_servers import GrpcToolServers
@@ -85,6 +85,18 @@ async def sandbox_hosts(home: Path, root: Path) -> AsyncIterator[SandboxHosts]:
     settings = SandboxSettings(home=home, token=SECRET, sandbox_root=str(root), **given)
     server = RunningServer(build_sandbox(settings, SECRET), f"unix:{home}/box.sock", SECRET, drain_s=0.1)
     await server.start()
+    try:
+        async with hosts_at(home, HostSettings(0.0, 100_000, 20_000)) as hosts:
+            yield hosts
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def hosts_at(
+    home: Path, settings: HostSettings, now_s: Callable[[], float] = time.monotonic
+) -> AsyncIterator[SandboxHosts]:
+    """The host `box`, which listens in a folder, as an executor calls it. `now_s` is the clock of leases."""
     headers = (("authorization", f"Bearer {SECRET}"),)
     box = RegisteredServer("box", f"unix:{home}/box.sock", headers=headers, workspaces=True)
 
@@ -95,10 +107,9 @@ async def sandbox_hosts(home: Path, root: Path) -> AsyncIterator[SandboxHosts]:
     callbacks = Callbacks(None, Policy(lambda: 0))
     servers = GrpcToolServers(registered, lambda *_: "", AllowedHosts(), PLAINTEXT, callbacks.lasting, bridge)
     try:
-        yield GrpcSandboxHosts(servers, lambda: [box], time.monotonic, 0.0)
+        yield GrpcSandboxHosts(servers, lambda: [box], now_s, settings)
     finally:
         await servers.close()
-        await server.stop()
 
 
 async def run_entries(store: Peer, root: Path) -> WriteBuffer:

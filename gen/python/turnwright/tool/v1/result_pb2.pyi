@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from turnwright.tool.v1 import workspace_pb2 as _workspace_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -26,21 +27,29 @@ class ToolProgress(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Text that is appended. At most 1048576 bytes in one message; of all of a call the first 16 MiB are kept."""
     channel: _builtins.int
     """1: standard output; 2: standard error, which only the sandbox of a project keeps apart (docs/sandboxes.md). 0: 1."""
+    @_builtins.property
+    def files(self) -> _workspace_pb2.ScanPiece:
+        """Of a sandbox host: files that a scan has found."""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         channel: _builtins.int = ...,
+        files: _workspace_pb2.ScanPiece | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "channel", b"channel", "files", b"files", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
+    _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__files) -> _WhichOneofReturnType__files | None: ...
 
 Global___ToolProgress: _TypeAlias = ToolProgress  # noqa: Y015
 
@@ -78,23 +87,31 @@ class ToolResult(_message.Message):
 
     PARTS_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    WORKSPACE_FIELD_NUMBER: _builtins.int
     status: _builtins.int
     """0: it has succeeded. 400 to 599: it has failed, with this number as HTTP has it; other numbers count as 500."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolPart]:
         """What it has to say, in order; at most 64 parts, and 16 MiB together."""
 
+    @_builtins.property
+    def workspace(self) -> _workspace_pb2.WorkspaceResult:
+        """Of a sandbox host, in place of parts."""
+
     def __init__(
         self,
         *,
         parts: _abc.Iterable[Global___ToolPart] | None = ...,
         status: _builtins.int = ...,
+        workspace: _workspace_pb2.WorkspaceResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_workspace", b"_workspace", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_workspace", b"_workspace", "parts", b"parts", "status", b"status", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__workspace: _TypeAlias = _typing.Literal["workspace"]  # noqa: Y015
+    _WhichOneofArgType__workspace: _TypeAlias = _typing.Literal["_workspace", b"_workspace"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__workspace) -> _WhichOneofReturnType__workspace | None: ...
 
 Global___ToolResult: _TypeAlias = ToolResult  # noqa: Y015
 

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.tool.v1 import result_pb2 as _result_pb2
+from turnwright.tool.v1 import workspace_pb2 as _workspace_pb2
 from turnwright.types.v1 import command_record_pb2 as _command_record_pb2
 import builtins as _builtins
 import sys
@@ -190,6 +191,7 @@ class DispatchRequest(_message.Message):
     COMMENT_FIELD_NUMBER: _builtins.int
     TOOL_VERSION_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
+    WORKSPACE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """The project."""
     run: _builtins.str
@@ -220,6 +222,10 @@ class DispatchRequest(_message.Message):
     def callback(self) -> Global___Callback:
         """Where, and as whom, the tool may call the runtime. Absent: it may not."""
 
+    @_builtins.property
+    def workspace(self) -> _workspace_pb2.WorkspaceCall:
+        """What a sandbox host is to do, in place of `arguments` (docs/sandboxes.md). Absent: for any other server."""
+
     def __init__(
         self,
         *,
@@ -236,19 +242,24 @@ class DispatchRequest(_message.Message):
         comment: _builtins.str = ...,
         tool_version: _builtins.str = ...,
         principal: _builtins.str = ...,
+        workspace: _workspace_pb2.WorkspaceCall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_proposal_state", b"_proposal_state", "callback", b"callback", "deadline", b"deadline", "proposal_state", b"proposal_state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "callback", b"callback", "deadline", b"deadline", "proposal_state", b"proposal_state", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_proposal_state", b"_proposal_state", "arguments", b"arguments", "call_id", b"call_id", "callback", b"callback", "comment", b"comment", "deadline", b"deadline", "epoch", b"epoch", "idempotency_key", b"idempotency_key", "principal", b"principal", "project", b"project", "proposal_state", b"proposal_state", "run", b"run", "tool", b"tool", "tool_version", b"tool_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "arguments", b"arguments", "call_id", b"call_id", "callback", b"callback", "comment", b"comment", "deadline", b"deadline", "epoch", b"epoch", "idempotency_key", b"idempotency_key", "principal", b"principal", "project", b"project", "proposal_state", b"proposal_state", "run", b"run", "tool", b"tool", "tool_version", b"tool_version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__callback: _TypeAlias = _typing.Literal["callback"]  # noqa: Y015
     _WhichOneofArgType__callback: _TypeAlias = _typing.Literal["_callback", b"_callback"]  # noqa: Y015
     _WhichOneofReturnType__proposal_state: _TypeAlias = _typing.Literal["proposal_state"]  # noqa: Y015
     _WhichOneofArgType__proposal_state: _TypeAlias = _typing.Literal["_proposal_state", b"_proposal_state"]  # noqa: Y015
+    _WhichOneofReturnType__workspace: _TypeAlias = _typing.Literal["workspace"]  # noqa: Y015
+    _WhichOneofArgType__workspace: _TypeAlias = _typing.Literal["_workspace", b"_workspace"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__callback) -> _WhichOneofReturnType__callback | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__proposal_state) -> _WhichOneofReturnType__proposal_state | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__workspace) -> _WhichOneofReturnType__workspace | None: ...
 
 Global___DispatchRequest: _TypeAlias = DispatchRequest  # noqa: Y015
 

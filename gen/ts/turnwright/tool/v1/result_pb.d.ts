@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { ScanPiece, WorkspaceResult } from "./workspace_pb.js";
 
 /**
  * Describes the file turnwright/tool/v1/result.proto.
@@ -29,6 +30,13 @@ export declare type ToolProgress = Message<"turnwright.tool.v1.ToolProgress"> & 
    * @generated from field: uint32 channel = 2;
    */
   channel: number;
+
+  /**
+   * Of a sandbox host: files that a scan has found.
+   *
+   * @generated from field: optional turnwright.tool.v1.ScanPiece files = 3;
+   */
+  files?: ScanPiece | undefined;
 };
 
 /**
@@ -83,6 +91,13 @@ export declare type ToolResult = Message<"turnwright.tool.v1.ToolResult"> & {
    * @generated from field: uint32 status = 2;
    */
   status: number;
+
+  /**
+   * Of a sandbox host, in place of parts.
+   *
+   * @generated from field: optional turnwright.tool.v1.WorkspaceResult workspace = 3;
+   */
+  workspace?: WorkspaceResult | undefined;
 };
 
 /**

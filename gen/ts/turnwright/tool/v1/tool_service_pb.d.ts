@@ -6,6 +6,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import type { Message } from "@bufbuild/protobuf";
 import type { EffectClass } from "../../types/v1/command_record_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { WorkspaceCall } from "./workspace_pb.js";
 import type { ToolProgress, ToolProposal, ToolResult } from "./result_pb.js";
 
 /**
@@ -277,6 +278,13 @@ export declare type DispatchRequest = Message<"turnwright.tool.v1.DispatchReques
    * @generated from field: string principal = 16;
    */
   principal: string;
+
+  /**
+   * What a sandbox host is to do, in place of `arguments` (docs/sandboxes.md). Absent: for any other server.
+   *
+   * @generated from field: optional turnwright.tool.v1.WorkspaceCall workspace = 17;
+   */
+  workspace?: WorkspaceCall | undefined;
 };
 
 /**

@@ -1,0 +1,209 @@
+"""Calls of sandbox hosts, and what is believed of their answers.
+
+A host is another process, perhaps of another release: fields that it does not know are ignored on either side, and what
+it answers is held to what was asked before anything is kept of it. What a host cannot be asked is an OSError, as of a
+disk that is away; a command of which nobody knows what became is OutcomeUnknownError, and is never sent again.
+Source: issue 36.7; docs/adr/0086.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from math import inf
+from typing import Any, Final, NoReturn, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from msgspec import Struct
+from turnwright.tool.v1 import result_pb2, tool_service_pb2
+from turnwright.tool.v1 import workspace_pb2 as pb
+
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.tool_servers import RegisteredServer
+from turnwright_executor.files.confinement import names_of
+from turnwright_executor.peers.tool_servers import GrpcToolServers
+from turnwright_executor.tools.contract import OutcomeUnknownError
+from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError, TooMuchError
+from turnwright_executor.tools.remote import CallFailedError, RemoteCall
+
+ATTEMPTS_MAX: Final = 2
+"""How often a call is sent that may be repeated."""
+
+LOOK_S: Final = 0.5
+"""Seconds between two tries meanwhile."""
+
+CALL_S: Final = 60.0
+"""Time limit of a call in seconds, and what one of a command may take beyond the command."""
+
+START_CHARS_MAX: Final = 64
+
+T = TypeVar("T")
+OnProgress = Callable[[result_pb2.ToolProgress], Awaitable[None]]
+
+
+async def _ignored(_: result_pb2.ToolProgress) -> None:
+    """The default of a call whose progress says nothing."""
+
+
+class HostedProject(Struct):
+    """A project on a host, as one run calls it. Mutable: it learns which start of the host it talks to."""
+
+    servers: GrpcToolServers
+    server: RegisteredServer
+    address: RunAddress
+    place: pb.WorkspacePlace
+    away_s: float
+    """Seconds for which a loop that begins, or a turn, waits while it is away: one that restarts is soon back."""
+    ends_s: Callable[[], float]
+    """Until when its run has a lease, by the clock `now_s`; infinite: there is none."""
+    now_s: Callable[[], float]
+    epoch: int = 0
+    start: str = ""
+    """That of the host which has answered last while the lease was valid."""
+    ahead_s: float = 0.0
+    """How far the host's clock is ahead of ours at least: what an answer took is not known, so leases end early."""
+
+    async def call(
+        self,
+        tool: str,
+        on_progress: OnProgress = _ignored,
+        *,
+        call_id: str = "",
+        timeout_s: float = CALL_S,
+        ends_s: float = inf,
+        **arguments: Any,
+    ) -> Any:
+        """The message that a tool answers. `arguments` are those of its message; `ends_s`: the end of a lease.
+
+        Raises OutsideProjectError, TooMuchError, OSError, OutcomeUnknownError.
+        """
+        for is_last in (False, True):
+            if ends_s != inf:
+                arguments["lease_end"] = duration(max(0.0, ends_s + self.ahead_s))
+            wanted: dict[str, Any] = {tool: arguments}
+            try:
+                sent = pb.WorkspaceCall(place=self.place, start=self.start, **wanted)
+            except UnicodeEncodeError as error:
+                raise OutsideProjectError(f"No file there can have this name: {error}.") from None
+            result = await self._attempts(tool, sent, on_progress, call_id, timeout_s)
+            if is_last or result.problem.kind != pb.WORKSPACE_PROBLEM_KIND_RESTARTED:
+                break
+        if result.HasField("problem"):
+            _raise(result.problem)
+        return getattr(result, tool)
+
+    async def _attempts(
+        self, tool: str, wanted: pb.WorkspaceCall, on_progress: OnProgress, call_id: str, timeout_s: float
+    ) -> pb.WorkspaceResult:
+        key = secrets.token_hex(16)
+        call = RemoteCall(
+            self.address.project, self.address.run, call_id or f"{tool}/{key}", tool, "", self.epoch, key, "",
+            registration=self.server.registration, timeout_s=timeout_s,
+        )  # fmt: skip
+        is_repeated = tool != "run" and on_progress is _ignored
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return await self._answer(call, wanted, on_progress)
+            except CallFailedError as error:
+                if tool == "run" and error.is_sent and not _is_refused(error):
+                    raise OutcomeUnknownError(str(error)) from None
+                if not (error.is_lost and is_repeated) or attempt == ATTEMPTS_MAX - 1:
+                    raise self._failed(error) from None
+        raise AssertionError("the last attempt has raised")
+
+    def _failed(self, error: CallFailedError) -> OSError:
+        if error.is_sent and not error.is_lost:
+            return OSError(errno.EPROTO, str(error))
+        why = f"{error} The project is on the sandbox host {self.server.name}: start it again there, and go on"
+        return OSError(errno.EHOSTDOWN, why)
+
+    async def _answer(self, call: RemoteCall, wanted: pb.WorkspaceCall, on_progress: OnProgress) -> pb.WorkspaceResult:
+        async with aclosing(self.servers.responses(self.server.name, call, wanted)) as messages:
+            async for message in messages:
+                if not message.HasField("progress"):
+                    return self._read(message, call.tool)
+                await on_progress(message.progress)
+        text = f"The sandbox host {self.server.name} has given no result."
+        raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
+
+    def _read(self, message: tool_service_pb2.DispatchResponse, tool: str) -> pb.WorkspaceResult:
+        """The result of a tool, or its problem. Raises OSError; OutcomeUnknownError for one of `run`."""
+        given = message.result.workspace
+        if given.start and len(given.start) <= START_CHARS_MAX and self.ends_s() > self.now_s():
+            self.start, self.ahead_s = given.start, given.clock.ToNanoseconds() / 1e9 - self.now_s()
+        kind = given.WhichOneof("result")
+        if kind == "problem" or (kind == tool and not message.result.status):
+            return given
+        words = " ".join(part.text for part in message.result.parts)[:200]
+        text = f"The sandbox host {self.server.name} answers what is not understood: {words or kind or 'nothing'}"
+        if tool == "run":
+            raise OutcomeUnknownError(text)
+        raise OSError(errno.EPROTO, text)
+
+    async def once_there(self, asked: Callable[[], Awaitable[T]]) -> T:
+        """Ask again for a while if the host is away."""
+        end_s = time.monotonic() + self.away_s
+        while True:
+            try:
+                return await asked()
+            except OSError as error:
+                if error.errno != errno.EHOSTDOWN or time.monotonic() > end_s:
+                    raise
+            await asyncio.sleep(LOOK_S)
+
+    def path(self, path: str) -> str:
+        """A path of an answer. Raises OSError for one that no file of a project has."""
+        try:
+            if names_of(path):
+                return path
+        except OutsideProjectError:
+            pass
+        raise self.wrong(f"a path that no file has: {path[:200]!r}")
+
+    def file(self, file: pb.WorkspaceFile) -> FileText:
+        """A file of an answer. Raises OSError for one that is longer than was asked for, or has no hash."""
+        text = file.text if file.HasField("text") else None
+        # No text has more characters than its file has bytes.
+        if text is not None and len(text) > self.place.file_bytes_max:
+            raise self.wrong(f"a file of {len(text)} characters, which is more than {self.place.file_bytes_max}")
+        if not file.hash:
+            raise self.wrong("a file without its hash")
+        return FileText(text, file.hash, file.size_bytes, file.encoding, file.foreign_encoding)
+
+    def gathered(self, found: pb.WorkspaceFiles, files_max: int, bytes_max: int) -> GatheredFiles:
+        """The files of an answer. Raises OSError for more than was asked for."""
+        content = {self.path(path): found.content[path] for path in sorted(found.content)}
+        if len(content) > files_max or sum(map(len, content.values())) > bytes_max:
+            raise self.wrong(f"more than {files_max} files or {bytes_max} bytes")
+        return GatheredFiles(found.folder, content, tuple(found.left_out))
+
+    def wrong(self, what: str) -> OSError:
+        """The error for an answer of which nothing is kept."""
+        return OSError(errno.EPROTO, f"The sandbox host {self.server.name} answers with {what}")
+
+
+def _is_refused(error: CallFailedError) -> bool:
+    """Whether a host has done nothing for sure: not for a conflict, as which a call that was cancelled comes."""
+    return error.outcome[-3:] < "500" and not error.outcome.startswith("conflict")
+
+
+def _raise(problem: pb.WorkspaceProblem) -> NoReturn:
+    match problem.kind:
+        case pb.WORKSPACE_PROBLEM_KIND_OUTSIDE:
+            raise OutsideProjectError(problem.text)
+        case pb.WORKSPACE_PROBLEM_KIND_TOO_MUCH:
+            raise TooMuchError(problem.text)
+        case pb.WORKSPACE_PROBLEM_KIND_RESTARTED:
+            raise OSError(errno.ESTALE, f"{problem.text} This executor has no lease of the run any more")
+        case _:
+            raise OSError(problem.number or errno.EIO, problem.text)
+
+
+def duration(seconds: float) -> Duration:
+    made = Duration()
+    made.FromNanoseconds(round(seconds * 1e9))
+    return made

@@ -1,0 +1,205 @@
+"""Sandbox hosts that answer wrongly: each answer is an error with a sentence, and nothing of it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from math import inf
+
+import pytest
+import pytest_asyncio
+from turnwright.tool.v1 import result_pb2, workspace_command_pb2
+from turnwright.tool.v1 import workspace_pb2 as pb
+
+from turnwright_client.tool_server import ToolServer
+from turnwright_core.constraints import Constraints
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.peers.sandboxes import HostSettings
+from turnwright_executor.tools.contract import OutcomeUnknownError
+
+from .bench import hosts_at
+
+TOOLS = ("locate", "normalise", "find", "gather", "scan", "replace", "run", "extend", "stop")
+FILE = {"path": "a.txt", "text": "old\n", "hash": "h"}
+asynchronous = pytest.mark.asyncio(loop_scope="module")
+
+
+class WrongHost(ToolServer):
+    """Answers what a test says: by tool, a result, or what makes one."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.pieces, self.answers = [], [], {}
+        self.now_s = self.takes_s = 0.0
+        """The executor's clock, and what an answer takes by it."""
+        for name in TOOLS:
+            self.tool(name, name, effect_class="outside")(self._answer)
+
+    async def _answer(self, call):
+        self.calls.append(call.request)
+        self.now_s += self.takes_s
+        for piece in self.pieces:
+            await call.progress("", files=pb.ScanPiece(files=piece))
+        answer = self.answers.get(call.request.tool, pb.WorkspaceResult())
+        if isinstance(answer, asyncio.CancelledError):
+            raise answer
+        return answer if isinstance(answer, result_pb2.ToolResult) else result_pb2.ToolResult(workspace=answer)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def made(tmp_path_factory):
+    """The host, and how an executor calls it."""
+    home, host = tmp_path_factory.mktemp("box"), WrongHost()
+    server = await host.serve(f"unix:{home}/box.sock")
+    async with hosts_at(home, HostSettings(0.0, 10, 3), lambda: host.now_s) as hosts:
+        yield host, hosts
+    await server.stop(0)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def host(made):
+    host, _ = made
+    host.calls, host.pieces, host.now_s, host.takes_s = [], [], 50.0, 0.0
+    host.answers = {"locate": pb.WorkspaceResult(start="first", locate={"workspace": {"path": "/shop", "id": "i"}})}
+    return host
+
+
+async def place_on(made, ends_s=inf, epoch=1):
+    return await made[1].place(RunAddress("p", "r"), epoch, "box:/shop", Constraints(), lambda: ends_s)
+
+
+def unknown(message):
+    """The message as a later release has it, which says something more."""
+    return type(message).FromString(message.SerializeToString() + b"\xa2\x06\x03new")
+
+
+@asynchronous
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({}, "what is not understood: nothing"),
+        ({"normalise": {"path": "a.txt"}}, "what is not understood: normalise"),
+        ({"find": {}}, "a path that no file has: ''"),
+        ({"find": {"path": "../b.txt"}}, "a path that no file has"),
+        ({"find": {"path": "/etc/passwd"}}, "a path that no file has"),
+        ({"find": {"path": "a.txt", "file": {"text": "x" * 11, "hash": "h"}}}, "more than 10"),
+        ({"find": {"path": "a.txt", "file": {"text": "x"}}}, "without its hash"),
+    ],
+)
+async def test_a_file_that_was_not_asked_for_is_an_error(made, host, answer, says):
+    place = await place_on(made)
+    host.answers["find"] = pb.WorkspaceResult(**answer)
+    with pytest.raises(OSError, match=says) as error:
+        await place.workspace.find("a.txt")
+    assert error.value.errno == errno.EPROTO
+    host.answers["find"] = unknown(pb.WorkspaceResult(find={"path": "a.txt", "file": FILE}))
+    assert (await place.workspace.find("a.txt"))[1].text == "old\n"
+
+
+@asynchronous
+@pytest.mark.parametrize("content", [{"../b": b""}, {str(n): b"" for n in range(3)}, {"b": b"123456"}])
+async def test_more_than_was_asked_for_is_not_gathered(made, host, content):
+    place = await place_on(made)
+    host.answers["gather"] = pb.WorkspaceResult(gather={"files": {"content": content}})
+    with pytest.raises(OSError, match="answers with"):
+        await place.workspace.gather("folder", 2, 5)
+
+
+@asynchronous
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"path": ""},
+        {"path": "../b.txt"},
+        {"path": "log://turn_1/sh/a"},
+        {"path": ".git/config"},
+        {"path": "a\nb.txt"},
+        {"path": "x" * 3000},
+        {"text": "x" * 11},
+        {"hash": ""},
+    ],
+)
+async def test_a_scan_that_fails_has_found_nothing_and_the_next_one_finds_all(made, host, wrong):
+    scanner = (await place_on(made)).scanner()
+    host.answers["scan"] = pb.WorkspaceResult(scan={"generation": 1, "complete": True})
+    host.pieces = [[FILE], [{**FILE, "path": "b.txt", **wrong}]]
+    with pytest.raises(OSError, match="The sandbox host box answers with"):
+        await scanner.scan()
+    assert not scanner.files
+    host.pieces = [[FILE]]
+    assert [file.path for file in (await scanner.scan()).changed] == ["a.txt"]
+    assert [call.workspace.scan.generation for call in host.calls if call.tool == "scan"] == [0, 0]
+
+
+@asynchronous
+async def test_scans_are_bounded_by_the_executor_whatever_the_host_tells(made, host):
+    scanner = (await place_on(made)).scanner()
+    host.answers["scan"] = pb.WorkspaceResult(scan={"generation": 1})
+    host.pieces = [[{**FILE, "path": f"{number}.txt"}] for number in range(3)]
+    assert len((await scanner.scan()).changed) == 3
+    asked = host.calls[-1].workspace.place
+    assert (asked.file_bytes_max, asked.files_max) == (10, 3)
+    four = [{**FILE, "path": f"n{number}.txt"} for number in range(4)]
+    for pieces, complete in (([[{**FILE, "path": "4.txt"}]], False), ([four], True)):
+        host.pieces, host.answers["scan"].scan.complete = pieces, complete
+        with pytest.raises(OSError, match="more than the 3 files"):
+            await scanner.scan()
+        assert len(scanner.files) == 3
+
+
+@asynchronous
+async def test_a_host_is_to_remember_the_scanners_of_loops_alone(made, host):
+    host.answers["scan"] = pb.WorkspaceResult(scan={"generation": 1, "complete": True})
+    for epoch in (0, 1):
+        await (await place_on(made, epoch=epoch)).scanner().scan()
+        assert bool(host.calls[-1].workspace.scan.scanner) is bool(epoch)
+
+
+async def ignored(_channel, _text):
+    """Takes the output of a command."""
+
+
+@asynchronous
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pb.WorkspaceResult(),
+        pb.WorkspaceResult(run={"timed_out": True}),
+        pb.WorkspaceResult(stop={"running": True}),
+        result_pb2.ToolResult(status=499, parts=[{"text": "The command was stopped."}]),
+        asyncio.CancelledError(),
+    ],
+)
+async def test_a_command_without_a_readable_result_is_of_unknown_outcome(made, host, answer):
+    place = await place_on(made)
+    host.answers["run"] = answer
+    with pytest.raises(OutcomeUnknownError):
+        await place.shell.run("touch made", 5.0, ignored)
+    assert [call.tool for call in host.calls].count("run") == 1
+    host.answers["run"] = unknown(pb.WorkspaceResult(run={"exit_code": 0, "changes": {"files": [{"kind": "odd"}]}}))
+    end = await place.shell.run("touch made", 5.0, ignored)
+    assert (end.exit_code, end.changed) == (0, ())
+
+
+@asynchronous
+async def test_only_who_still_has_the_lease_goes_on_with_a_host_that_has_restarted(made, host):
+    restarted = pb.WorkspaceProblem(kind=pb.WORKSPACE_PROBLEM_KIND_RESTARTED, text="It has started anew.")
+    for ends_s, starts in ((51.0, ["first", "second"]), (49.0, ["", ""])):
+        place = await place_on(made, ends_s)
+        host.calls.clear()
+        host.answers["replace"] = pb.WorkspaceResult(start="second", problem=restarted)
+        with pytest.raises(OSError, match="no lease of the run any more") as error:
+            await place.workspace.replace("a.txt", "new", None)
+        assert error.value.errno == errno.ESTALE
+        assert [call.workspace.start for call in host.calls] == starts
+
+
+@asynchronous
+async def test_a_lease_is_sent_as_a_moment_of_the_hosts_clock(made, host):
+    host.answers["locate"].clock.FromSeconds(5000)
+    host.takes_s = 3.0
+    place = await place_on(made, 150.0)
+    host.answers["run"] = pb.WorkspaceResult(run=workspace_command_pb2.RunResult(exit_code=0))
+    await place.shell.run("true", 5.0, ignored)
+    # It showed that moment at 50 at the earliest and at 53 at the latest, and the lease may not last longer than 150.
+    assert host.calls[-1].workspace.run.lease_end.seconds == 5097
