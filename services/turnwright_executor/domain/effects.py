@@ -7,7 +7,7 @@ conflict (architecture 6, 11).
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import StrEnum
 
 from msgspec import Struct, field
 from turnwright_values.types import AgentsEffect, ClientToolEffect, CommandEffect, FileEffect, QuestionEffect
@@ -15,22 +15,18 @@ from turnwright_values.types import AgentsEffect, ClientToolEffect, CommandEffec
 from turnwright_core.json_text import JsonMapping
 
 
-class EffectClass(IntEnum):
-    """Whether a command can be run again after an interruption that left its result unknown; numbers of the contract.
+class EffectClass(StrEnum):
+    """Whether a command can be run again after an interruption that left its result unknown.
 
     An unspecified one counts as OUTSIDE as soon as it is read: the tables of the machine have a row for each class.
     """
 
-    PURE = 1
+    PURE = "pure"
     """It only writes entries, together with its result: run it again."""
-    IDEMPOTENT = 2
+    IDEMPOTENT = "idempotent"
     """It can detect that it was carried out, by hashes or by its key: run it again."""
-    OUTSIDE = 3
+    OUTSIDE = "outside"
     """It might happen twice: never run it again without a decision."""
-
-    @classmethod
-    def _missing_(cls, _value: object) -> EffectClass:
-        return cls.OUTSIDE
 
 
 class CallEffect(Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Final
 
 from turnwright.catalogues.v1 import catalogue_service_pb2 as catalogue_pb
 from turnwright.executor.v1 import tools_pb2 as pb
-from turnwright.types.v1 import command_record_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.text import count_tokens
@@ -18,6 +17,7 @@ from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import texts_of
 from turnwright_executor.tools.remote import RemoteTool
+from turnwright_executor.wire.effects import CLASSES_PB
 from turnwright_executor.wire.tools import server_from_pb
 
 PROBLEMS_MAX: Final = 20
@@ -68,7 +68,7 @@ class ToolLists:
             name=name,
             source=pb.TOOL_SOURCE_PLUGIN if plugin else pb.TOOL_SOURCE_BUILT_IN,
             origin=plugin,
-            effect_class=command_record_pb2.EffectClass.ValueType(tool.effect_class),
+            effect_class=CLASSES_PB[tool.effect_class],
             tokens=count_tokens(text, self._divisor),
             offered=not is_away,
             problem="It is not set up on this executor: see docs/settings.md." if is_away else "",
@@ -81,7 +81,7 @@ class ToolLists:
                 source=pb.TOOL_SOURCE_SERVER,
                 origin=spec.server,
                 server_name=spec.server_name,
-                effect_class=command_record_pb2.EffectClass.ValueType(spec.effect_class),
+                effect_class=CLASSES_PB[spec.effect_class],
                 asks=spec.asks,
                 tokens=0 if spec.is_refused else tokens_of(RemoteTool(spec, self._servers), self._divisor),
                 problem=spec.problem,

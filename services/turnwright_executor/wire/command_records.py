@@ -16,8 +16,15 @@ from turnwright_values.types import ClientCall, DecidingRule, Entry, Permission,
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
 from turnwright_executor.domain.command_record import CommandRecord, Stage
-from turnwright_executor.domain.effects import Effect, EffectClass
-from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb, written_from_pb, written_to_pb
+from turnwright_executor.domain.effects import Effect
+from turnwright_executor.wire.effects import (
+    CLASSES_PB,
+    effect_class_from_pb,
+    effect_from_pb,
+    effect_to_pb,
+    written_from_pb,
+    written_to_pb,
+)
 from turnwright_grammar.reply import Command
 
 _call_to_pb, _call_from_pb = codec(ClientCall, pb.ClientCall)
@@ -57,7 +64,7 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
             json_names=command.json_names,
         ),
         ordinal=record.ordinal,
-        effect_class=pb.EffectClass.ValueType(record.effect_class),
+        effect_class=CLASSES_PB[record.effect_class],
         key=record.key,
         call_id=record.call_id,
         vendor_call_id=record.vendor_call_id,
@@ -98,7 +105,7 @@ def record_from_entry(entry: Entry) -> CommandRecord:
             body_name=command.body_name,
         ),
         ordinal=message.ordinal if message.HasField("ordinal") else None,
-        effect_class=EffectClass(message.effect_class),
+        effect_class=effect_class_from_pb(message.effect_class),
         key=message.key,
         call_id=message.call_id,
         vendor_call_id=message.vendor_call_id,

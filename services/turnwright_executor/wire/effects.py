@@ -17,8 +17,10 @@ from turnwright_values.types import (
 )
 
 from turnwright_core.wire.codec import codec
-from turnwright_executor.domain.effects import CallEffect, Effect
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 
+CLASSES_PB: Final = {one: pb.EffectClass.Value(f"EFFECT_CLASS_{one.name}") for one in EffectClass}
+_CLASSES: Final[dict[int, EffectClass]] = {number: one for one, number in CLASSES_PB.items()}
 written_to_pb, written_from_pb = codec(WrittenFile, pb.WrittenFile)
 
 
@@ -36,6 +38,10 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]
 }
 """By kind of effect: its field, encoder and decoder."""
 _DECODERS: Final = {name: decode for name, _, decode in _KINDS.values()}
+
+
+def effect_class_from_pb(number: int) -> EffectClass:
+    return _CLASSES.get(number, EffectClass.OUTSIDE)
 
 
 def effect_to_pb(effect: Effect) -> pb.Effect:

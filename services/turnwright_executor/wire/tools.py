@@ -5,7 +5,6 @@ from __future__ import annotations
 from turnwright.catalogues.v1 import catalogue_service_pb2
 from turnwright.tool.v1 import result_pb2, tool_service_pb2
 
-from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.tool_result import (
     EntryPart,
     ImagePart,
@@ -16,6 +15,7 @@ from turnwright_executor.domain.tool_result import (
 )
 from turnwright_executor.domain.tool_servers import TIMEOUT_S, RegisteredServer, check_server
 from turnwright_executor.domain.tool_spec import DescribedTool
+from turnwright_executor.wire.effects import effect_class_from_pb
 
 _TLS = {
     catalogue_service_pb2.TOOL_SERVER_TLS_NONE: "none",
@@ -46,7 +46,7 @@ def described_from_pb(tool: tool_service_pb2.Tool) -> DescribedTool:
         tool.name,
         tool.description.replace("\0", ""),
         tool.schema,
-        EffectClass(tool.effect_class),
+        effect_class_from_pb(tool.effect_class),
         " ".join(hints.title.split()),
         hints.read_only,
         hints.destructive,
