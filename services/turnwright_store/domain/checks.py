@@ -44,9 +44,6 @@ ROOT_CHARS_MAX: Final = 4096
 TOKENS_LIMIT: Final = 2**53
 """Upper limit for token budgets: integers that JSON represents exactly."""
 
-TOOL_RULES_MAX: Final = 100
-"""Most tools that decisions hold for in a run."""
-
 TOOLS_MAX: Final = 100
 """Most tools that a loop is limited to."""
 

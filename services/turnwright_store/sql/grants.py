@@ -40,7 +40,6 @@ _IN_PROJECT: Final = _ALL.where(grants.c.project_id == bindparam("project"))
 _PAGE: Final = (
     _IN_PROJECT.where(grants.c.subject > bindparam("after")).order_by(grants.c.subject).limit(bindparam("page"))
 )
-_ONE: Final = _IN_PROJECT.where(grants.c.subject == bindparam("wanted"))
 _COUNT: Final = select(func.count()).select_from(grants).where(grants.c.project_id == bindparam("project"))
 _ADD: Final = insertion(grants)
 _REMOVE: Final = delete(grants).where(
@@ -129,11 +128,6 @@ def list_grants(connection: Connection, project_id: int, after: str, page: int) 
 
 def all_grants(connection: Connection, project_id: int) -> list[Grant]:
     return [_grant(row) for row in connection.execute(_IN_PROJECT, {"project": project_id})]
-
-
-def find_grant(connection: Connection, project_id: int, subject: str) -> Grant | None:
-    row = connection.execute(_ONE, {"project": project_id, "wanted": subject}).one_or_none()
-    return _grant(row) if row else None
 
 
 def count_grants(connection: Connection, project_id: int) -> int:
