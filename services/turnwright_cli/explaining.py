@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 from turnwright.types.v1 import explanation_pb2 as pb
@@ -74,49 +74,32 @@ _PIECES: Final[Sequence[Column[pb.ExplainedPiece]]] = (
 )
 
 
-class ReplayCounts(Struct):
-    """How many turns were compared. Mutable: counted turn by turn, nothing else is kept of them."""
-
-    turns: int
-    compared: int = 0
-    equal: int = 0
-    different: int = 0
-    not_stored: int = 0
-
-    def progress(self) -> str:
-        return f"turn {self.compared + 1} of {self.turns}"
-
-    def count(self, explanation: pb.PacketExplanation | None) -> bool:
-        """Count a turn; returns whether its packet is the same."""
-        same = explanation is not None and bool(explanation.digest) and explanation.digest == explanation.stored_digest
-        self.compared += 1
-        self.equal += same
-        self.not_stored += explanation is None
-        self.different += explanation is not None and not same
-        return same
-
-
 async def replay(call: Invocation, *, run: str) -> int:
     async with open_run(call, run, "assembler", reads=True) as (client, project, found):
         run = found.run
-        counts = ReplayCounts(found.turn)
+        counts = {"turns": found.turn, "compared": 0, "equal": 0, "different": 0, "not_stored": 0}
         status = StatusLine(Console(file=sys.stderr))
         try:
-            for turn in range(1, counts.turns + 1):
-                status.counting(counts.progress)
+            for turn in range(1, found.turn + 1):
+                status.counting(lambda: f"turn {counts['compared'] + 1} of {counts['turns']}")
                 explanation = await _explained(client, project, run, turn)
-                if not counts.count(explanation):
+                kind = "different" if explanation else "not_stored"
+                if explanation and explanation.digest and explanation.digest == explanation.stored_digest:
+                    kind = "equal"
+                counts["compared"] += 1
+                counts[kind] += 1
+                if kind != "equal":
                     status.clear()
                     _show_turn(turn, explanation, as_json=call.as_json)
         finally:
             status.clear()
     if call.as_json:
-        write_line(json.dumps(to_builtins(counts)))
+        write_line(json.dumps(counts))
     else:
-        left_out = f", {counts.not_stored} without a stored packet" if counts.not_stored else ""
-        same = f"{counts.equal} of {counts.turns} packets are the same"
-        write_line(f"{safe_line(run)}: {same}, {counts.different} differ{left_out}.")
-    return DIFFERENT if counts.different else DONE
+        left_out = f", {counts['not_stored']} without a stored packet" if counts["not_stored"] else ""
+        same = f"{counts['equal']} of {counts['turns']} packets are the same"
+        write_line(f"{safe_line(run)}: {same}, {counts['different']} differ{left_out}.")
+    return DIFFERENT if counts["different"] else DONE
 
 
 async def _explained(client: Client, project: str, run: str, turn: int) -> pb.PacketExplanation | None:

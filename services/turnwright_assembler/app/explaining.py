@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from os.path import commonprefix
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -57,7 +58,6 @@ STEP_PATHS_MAX: Final = 100
 _PIECE_BYTES: Final = 4
 """Overhead of a piece on the wire, besides its fields."""
 
-_COMPARED_BYTES: Final = 64 * 1024
 _ORDER: Final = {"tools": 0, "system": 1}
 """Messages in the order in which vendors cache them; the others follow as they are."""
 
@@ -290,21 +290,12 @@ def place(messages: Pieces, divisor: int) -> list[pb.ExplainedPiece]:
     return placed
 
 
-def common_prefix(one: bytes, other: bytes) -> int:
-    """Length of the common prefix, in bytes."""
-    most = min(len(one), len(other))
-    at = 0
-    while at < most and one[at : at + _COMPARED_BYTES] == other[at : at + _COMPARED_BYTES]:
-        at += _COMPARED_BYTES
-    tail = zip(one[at : at + _COMPARED_BYTES], other[at : at + _COMPARED_BYTES], strict=False)
-    return min(most, at + next((index for index, (left, right) in enumerate(tail) if left != right), _COMPARED_BYTES))
-
-
 def _common(messages: Pieces, other: PacketMessages) -> tuple[bytes, pb.ExplainedPiece | None]:
     """What both packets begin with, and where the piece after that comes from, if there is one."""
     pieces: list[Piece] = [piece for pieces in _in_cached_order(messages) for piece in pieces]
     ours = "".join([piece.text for piece in pieces]).encode()
-    length = common_prefix(ours, "".join(_in_cached_order(_texts(other))).encode())
+    theirs = "".join(_in_cached_order(_texts(other))).encode()
+    length = len(commonprefix([ours, theirs]))  # noqa: RUF071 - bytes, and no paths
     end = 0
     for piece in pieces:
         end += len(piece.text.encode())
