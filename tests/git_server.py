@@ -1,11 +1,15 @@
-"""A git server by HTTP that asks for credentials."""
+"""Git servers that ask for credentials, by HTTP and by ssh."""
 
+import asyncio
 import base64
 import http.server
 import os
+import shlex
 import subprocess
 import threading
 from http import HTTPStatus
+
+import asyncssh
 
 CREDENTIALS = base64.b64encode(b"robot:swordfish").decode()
 
@@ -89,3 +93,55 @@ def believe(root, text=f"[http]\n\textraHeader = Authorization: Basic {CREDENTIA
     folder = root / "home" / "git"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config").write_text(text)
+
+
+class SshGitServer:
+    """`git-upload-pack` for whoever has the key, with repositories of a folder. An asynchronous context manager."""
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        self.key, self._host_key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
+
+    async def __aenter__(self):
+        self._listener = await asyncssh.listen(
+            *("127.0.0.1", 0),
+            server_host_keys=[self._host_key],
+            authorized_client_keys=asyncssh.import_authorized_keys(self.key.export_public_key().decode()),
+            process_factory=self._serve,
+            encoding=None,
+        )
+        self._port = self._listener.get_port()
+        self.url = f"ssh://git@127.0.0.1:{self._port}"
+        return self
+
+    async def __aexit__(self, *_error) -> None:
+        self._listener.close()
+        await self._listener.wait_closed()
+
+    def known_as(self, key=None) -> str:
+        """The line of a file of known hosts, with its key or another one."""
+        return f"[127.0.0.1]:{self._port} {(key or self._host_key).export_public_key().decode()}"
+
+    async def _serve(self, process) -> None:
+        program, path = shlex.split(process.command)
+        assert program == "git-upload-pack"
+        pipe = asyncio.subprocess.PIPE
+        git = await asyncio.create_subprocess_exec(
+            *("git", "-c", "safe.directory=*", "upload-pack", f"{self.folder}{path}"),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+        )
+        given = asyncio.create_task(_copy(process.stdin, git.stdin))
+        await asyncio.gather(_copy(git.stdout, process.stdout), _copy(git.stderr, process.stderr))
+        given.cancel()
+        await asyncio.gather(given, return_exceptions=True)
+        process.exit(await git.wait())
+
+
+async def _copy(source, target) -> None:
+    while piece := await source.read(65536):
+        target.write(piece)
+        await target.drain()
+    if isinstance(target, asyncio.StreamWriter):
+        target.close()

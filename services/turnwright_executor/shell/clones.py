@@ -75,6 +75,9 @@ rm -rf -- "$name/$marker"
 """
 
 _PROBLEMS: Final[Mapping[str, str]] = {
+    r"UNPROTECTED PRIVATE KEY": "the file of its key can be read by others: its operator does `chmod 600` to it",
+    r"IDENTIFICATION HAS CHANGED": "the server has another key than the one that the executor knows: ask its operator "
+    "whether that is so, before its new key is put into the file of known hosts (docs/places.md)",
     r"Authentication failed|could not read (Username|Password)|error: 401|Permission denied": "the server does not "
     "take the credentials that this executor has for it. Its operator puts others into `git/config` in its home "
     "(docs/places.md)",

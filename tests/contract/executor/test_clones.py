@@ -2,13 +2,16 @@
 
 import asyncio
 import os
+import shutil
 
+import asyncssh
 import pytest
 import pytest_asyncio
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.repositories import DONE, git, repository, worked
-from git_server import CREDENTIALS, GitServer, believe
+from git_server import CREDENTIALS, GitServer, SshGitServer, believe
+from needs import needs
 from services import running, token_for
 from turnwright_client import Client
 from turnwright_core.errors import DeniedError, PreconditionError
@@ -178,6 +181,40 @@ async def test_a_folder_is_cloned_where_it_is_allowed_and_no_link(services, tmp_
     project = await cloned(services, f"file://{team}/shop.git")
     assert git(project.root, "log", "-1", "--format=%s") == "Go on"
     await refused(services, f"file://{team}/link")
+
+
+SSH = 'ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -o UserKnownHostsFile=\\"$HOME/known_hosts\\" -i \\"$HOME/key\\"'
+
+
+@needs("ssh", "apt-get install openssh-client", there=shutil.which("ssh"))
+async def test_a_repository_by_ssh_takes_the_operators_key_and_a_server_that_is_known(tmp_path, server, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    other = asyncssh.generate_private_key("ssh-ed25519")
+    async with (
+        SshGitServer(tmp_path / "served") as by_ssh,
+        running(tmp_path, git_urls=f"{by_ssh.url}/team", sh_sandbox="auto") as services,
+    ):
+        url = f"{by_ssh.url}/team/shop.git"
+        believe(tmp_path, f"[core]\n\tsshCommand = {SSH}\n")
+        folder = tmp_path / "home" / "git"
+        key, known = folder / "key", folder / "known_hosts"
+        assert "does not know the server's key" in await refused(services, url)
+        known.write_text(by_ssh.known_as(other))
+        assert "another key" in await refused(services, url)
+        known.write_text(by_ssh.known_as())
+        assert "does not take the credentials" in await refused(services, url)
+        key.write_bytes(by_ssh.key.export_private_key())
+        key.chmod(0o644)
+        assert "chmod 600" in await refused(services, url)
+        key.chmod(0o600)
+        assert "check the URL" in await refused(services, f"{by_ssh.url}/team/none.git")
+        project = await cloned(services, url)
+        assert git(project.root, "log", "-1", "--format=%s") == "Go on"
+        services.project = project.name
+        await worked(services, "r", None, f"<sh>cat {key}; ls {folder}; env</sh>" + DONE)
+        shown = "".join([one.body async for one in services.client.list_entries(project.name, "r", "sh://**")])
+        assert "PATH=" in shown
+        assert not {"PRIVATE", "known_hosts"} & set(shown.replace("/", " ").split())
 
 
 async def test_what_a_clone_that_was_killed_left_is_removed(services, tmp_path):
