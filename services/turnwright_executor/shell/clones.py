@@ -37,7 +37,7 @@ ANSWER_S: Final = 20.0
 """Seconds that a server has to say what branches it has."""
 
 FILES_MAX: Final = 1_000_000
-"""Files of a clone: a small repository may have the same folder in a million places."""
+"""Files and folders of a clone: a small repository may have the same folder in a million places."""
 
 FOLDER: Final = "projects"
 """In the home: the clones, unless TURNWRIGHT_GIT_PROJECTS names another folder."""
@@ -67,7 +67,8 @@ git clone -q --no-checkout --template= --no-recurse-submodules ${ref:+"--branch=
 
 _CHECK_OUT: Final = """
 export GIT_CEILING_DIRECTORIES="${PWD%/*}" GIT_ALLOW_PROTOCOL=
-git -C "$name" ls-tree -r -l HEAD | awk -v bytes_max="$bytes_max" -v files_max="$files_max" -v too_large="$too_large" \\
+git -C "$name" ls-tree -r -t -l HEAD |
+  awk -v bytes_max="$bytes_max" -v files_max="$files_max" -v too_large="$too_large" \\
   '{ bytes += $4; if (bytes > bytes_max || NR > files_max) { large = 1; exit } } END { exit large ? too_large : 0 }'
 git -C "$name" reset -q --hard HEAD
 # A marker from the repository would make the clone another project, whose id its author knows.
@@ -213,7 +214,7 @@ def _problem(end: GitEnd) -> str:
     if end.exit_code == _NO_GIT:
         return "git is not installed on the executor's host"
     if end.exit_code == _TOO_LARGE:
-        return f"its files are larger than TURNWRIGHT_GIT_MB_MAX of the executor, or more than {FILES_MAX}"
+        return f"its files are larger than TURNWRIGHT_GIT_MB_MAX of the executor, or with folders more than {FILES_MAX}"
     found = (problem for pattern, problem in _PROBLEMS.items() if re.search(pattern, end.output, re.IGNORECASE))
     return next(found, f"git failed with exit code {end.exit_code}. Its operator sees why with `git ls-remote` there")
 

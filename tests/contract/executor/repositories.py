@@ -13,11 +13,11 @@ DONE = '<update status="200">Done.</update>'
 WITHOUT_OURS = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
-def git(folder, *words) -> str:
-    """What git says there, as somebody who works there."""
+def git(folder, *words, said="") -> str:
+    """What git answers there to what is said, as somebody who works there."""
     named = ("-c", "user.name=A", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main")
     done = subprocess.run(
-        ["git", *named, *words], cwd=folder, env=WITHOUT_OURS, capture_output=True, text=True, check=True
+        ["git", *named, *words], input=said, cwd=folder, env=WITHOUT_OURS, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 

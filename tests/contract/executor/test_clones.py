@@ -109,6 +109,14 @@ async def test_each_problem_says_what_to_do(services, server, tmp_path):
     (large / "zeros").write_bytes(os.urandom(2_000_000))
     git(large, "commit", "-qam", "Anything")
     assert "TURNWRIGHT_GIT_MB_MAX" in await refused(services, f"{server.url}/team/large")
+    bomb = tmp_path / "served" / "team" / "bomb"
+    bomb.mkdir()
+    repository(bomb)
+    tree = git(bomb, "mktree")
+    for _ in range(40):
+        tree = git(bomb, "mktree", said=f"040000 tree {tree}\ta\n040000 tree {tree}\tb\n")
+    git(bomb, "reset", "-q", "--soft", git(bomb, "commit-tree", tree, "-m", "Folders without a file"))
+    assert "with folders more than 1000000" in await refused(services, f"{server.url}/team/bomb")
     empty = tmp_path / "served" / "team" / "empty"
     empty.mkdir()
     git(empty, "init", "-q")
