@@ -49,7 +49,6 @@ class AgentCall(HeldCall):
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session = ""
         self._questions = 0
-        self._asking = asyncio.Lock()
 
     async def begin(self) -> None:
         """Start it. Raises ServerAwayError: then it was not prompted."""
@@ -131,10 +130,9 @@ class AgentCall(HeldCall):
             return _CANCELLED
         self._questions += 1
         try:
-            async with self._asking:
-                chosen = await self.ask(
-                    partial(permission_text, self._server.name, request), partial(option_for, request.options)
-                )
+            chosen = await self.ask(
+                partial(permission_text, self._server.name, request), partial(option_for, request.options)
+            )
         finally:
             self._questions -= 1
         return {"outcome": {"outcome": "selected", "optionId": chosen}} if chosen else _CANCELLED

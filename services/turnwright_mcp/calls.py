@@ -1,4 +1,4 @@
-"""Calls of MCP servers in progress: what one says while it works, what it asks people, and what becomes of it.
+"""Calls of MCP servers in progress: what one says while it works, what it asks, and what becomes of it.
 
 A question of a server of 2026 ends its call: what the server needs to go on is kept with the proposal, and outlives
 everything. One of earlier versions waits within its call: it is held here while the proposal waits, for at most
@@ -19,10 +19,11 @@ from msgspec import Struct
 from pydantic import TypeAdapter
 from turnwright.tool.v1 import result_pb2
 
-from turnwright_mcp.connection import McpConnection, Sample, words_of
+from turnwright_mcp.connection import McpConnection, words_of
 from turnwright_mcp.held import CallLostError, HeldCall, Question
 from turnwright_mcp.questions import answer_of, question_text
 from turnwright_mcp.results import BAD_GATEWAY, failure, result_to_pb
+from turnwright_mcp.sampling import model_request, sampled
 
 _STATUSES: Final = {types.INVALID_PARAMS: 400, types.METHOD_NOT_FOUND: 404, types.INVALID_REQUEST: 400}
 _GONE: Final = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
@@ -45,11 +46,11 @@ class McpCall(HeldCall):
         self._connection, self._client, self._tool = connection, client, tool
         self._arguments: dict[str, Any] = json.loads(arguments or "{}")
 
-    def begin(self, sample: Sample, answered: Answered | None = None) -> None:
+    def begin(self, answered: Answered | None = None) -> None:
         """Raises AnswerError if a stored question does not get what it asks for."""
         given = {} if answered is None else self._given(answered)
         self._connection.busy += 1
-        self._connection.elicit, self._connection.sample = self._elicit, sample
+        self._connection.elicit, self._connection.sample = self._elicit, self._sample
         self.start(self._work(**given), f"mcp call {self._tool}")
 
     def ended(self) -> None:
@@ -123,6 +124,12 @@ class McpCall(HeldCall):
         if isinstance(answer, types.ErrorData):
             raise MCPError.from_error_data(answer)
         return answer
+
+    async def _sample(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
+        request = model_request(params)
+        if isinstance(request, types.ErrorData):
+            return request
+        return sampled(params, await self.ask_model(request))
 
     async def _progressed(self, progress: float, total: float | None, message: str | None) -> None:
         at = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"

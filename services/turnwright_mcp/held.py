@@ -1,7 +1,7 @@
-"""A call in progress, whatever it is made with: what it shows meanwhile, what it asks people, and its end.
+"""A call in progress, whatever it is made with: what it shows meanwhile, what it asks people and models, and its end.
 
-A question ends the Dispatch, and the call is held here while the proposal waits, for at most HELD_S. If this process or
-what it calls ends before, nobody knows what has become of the call.
+A question ends the Dispatch, and the call is held here until the next one has its answer, for at most HELD_S. If this
+process or what it calls ends before, nobody knows what has become of the call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROGRESS_CHARS_MAX: Final = 256 * 1024
 PROGRESS_ALL_CHARS_MAX: Final = 16 * 1024 * 1024
 """Length of all progress of a call: executors keep no more."""
 HELD: Final = b"held"
-"""The state of a proposal whose call is held here."""
+"""The state of a question whose call is held here."""
 
 
 class CallLostError(Exception):
@@ -34,12 +34,15 @@ class Question(Struct, frozen=True):
     state: bytes
 
 
-HeldEvent = str | Question | result_pb2.ToolResult
+HeldEvent = str | Question | result_pb2.ToolModelRequest | result_pb2.ToolResult
+Given = str | result_pb2.ToolModelAnswer
+"""What a call goes on with: the comment of a person, or what has come of a request to a model."""
 
 
 class _Asked(Struct, frozen=True):
+    of_model: bool
     text: Callable[[str], str]
-    answer: Callable[[str], Any]
+    answer: Callable[[Any], Any]
     waiting: asyncio.Future[Any]
 
 
@@ -53,6 +56,7 @@ class HeldCall:
         self._chars = self._all_chars = self._left_out = 0
         self._working: asyncio.Task[None] | None = None
         self._asked: _Asked | None = None
+        self._asking = asyncio.Lock()
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Do the work, which tells by `happened` what it comes to."""
@@ -62,7 +66,7 @@ class HeldCall:
     def ended(self) -> None:
         """The work has ended."""
 
-    def happened(self, event: Question | result_pb2.ToolResult | Exception) -> None:
+    def happened(self, event: Question | result_pb2.ToolModelRequest | result_pb2.ToolResult | Exception) -> None:
         self._pieces = []
         self._events.put_nowait(event)
 
@@ -83,26 +87,39 @@ class HeldCall:
         `text` is the question, with what was wrong with the last answer. `answer` makes one of a comment, or raises
         AnswerError.
         """
-        self._asked = asked = _Asked(text, answer, asyncio.get_running_loop().create_future())
-        self.happened(self.question(""))
-        try:
-            async with asyncio.timeout(HELD_S):
-                return await asked.waiting
-        except TimeoutError:
-            return None
-        finally:
-            self._asked = None
+        return await self._ask(_Asked(False, text, answer, asyncio.get_running_loop().create_future()))
+
+    async def ask_model(self, request: result_pb2.ToolModelRequest) -> result_pb2.ToolModelAnswer | None:
+        """What has come of a request to a model; None: nothing in time."""
+        request.state = HELD
+        waiting = asyncio.get_running_loop().create_future()
+        answer: result_pb2.ToolModelAnswer | None = await self._ask(
+            _Asked(True, str, lambda given: given, waiting), request
+        )
+        return answer
+
+    async def _ask(self, asked: _Asked, event: result_pb2.ToolModelRequest | None = None) -> Any:
+        async with self._asking:
+            self._asked = asked
+            self.happened(event or self.question(""))
+            try:
+                async with asyncio.timeout(HELD_S):
+                    return await asked.waiting
+            except TimeoutError:
+                return None
+            finally:
+                self._asked = None
 
     def question(self, problem: str) -> Question:
         """The question of a held call, once more if there is a problem with the answer."""
         return Question(self._asked.text(problem) if self._asked else problem, HELD)
 
-    def answer(self, comment: str) -> None:
+    def answer(self, given: Given) -> None:
         """Go on with a held call. Raises AnswerError, and then it is still held."""
-        if self._asked is None:
-            # It has ended meanwhile, and its end is its next event.
+        if self._asked is None or self._asked.of_model == isinstance(given, str):
+            # What it had asked is over, and what came then is its next event.
             return
-        answer = self._asked.answer(comment)
+        answer = self._asked.answer(given)
         if not self._asked.waiting.done():
             self._asked.waiting.set_result(answer)
 

@@ -1,77 +1,43 @@
-"""Servers that ask a model: a question like any other in the project, at the cost of whoever asked for the task."""
+"""Servers that ask a model (sampling): what executors are asked for them, and what a server gets for an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
-
 import mcp_types as types
-from turnwright.tool.v1 import tool_service_pb2
-from turnwright.types.v1 import budget_pb2, settings_pb2
-
-from turnwright_client import Client
-from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import COMPLETED
-from turnwright_mcp.connection import Sample
-
-TURNS_MAX: Final = 3
-PROMPT_CHARS_MAX: Final = 200_000
-TOOLS: Final = ("update",)
-"""What the model may use: the prompt is the server's, and must be no way to files, to the web or to other servers."""
+from turnwright.tool.v1 import result_pb2
+from turnwright.types.v1 import message_pb2
 
 
-def sampled_by(model: str, request: tool_service_pb2.DispatchRequest) -> Sample:
-    """How a server's call of a model is made, within one call of a tool."""
-
-    async def sample(params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
-        if not request.HasField("callback"):
-            return _refused(
-                "The call has no right to ask a model: no token can be made for the person behind the task."
-            )
-        prompt = "\n\n".join(_texts(params))
-        if not prompt or len(prompt) > PROMPT_CHARS_MAX:
-            return _refused(f"A model is asked texts, of at most {PROMPT_CHARS_MAX} characters.")
-        try:
-            async with Client.connect(request.callback.address, request.callback.token) as client:
-                its_own = settings_pb2.RunSettings(private=await _is_private(client, request))
-                asked = await client.ask(request.project, prompt, settings=_settings(model), run_settings=its_own)
-                loop = (await client.run_to_end(asked)).loop
-        except TurnwrightError as error:
-            return _refused(error.message)
-        if loop.status != COMPLETED:
-            return _refused(f"The model gave no answer: {loop.reason or loop.status}.")
-        answer = types.TextContent(type="text", text=loop.summary)
-        return types.CreateMessageResult(role="assistant", content=answer, model=model, stop_reason="endTurn")
-
-    return sample
-
-
-def _settings(model: str) -> settings_pb2.LoopSettings:
-    return settings_pb2.LoopSettings(
-        model=model,
-        tools=TOOLS,
-        no_repo=True,
-        no_web=True,
-        no_interaction=True,
-        no_proposals=True,
-        project_instructions=False,
-        budget=budget_pb2.Budget(turns_max=TURNS_MAX),
-    )
-
-
-async def _is_private(client: Client, request: tool_service_pb2.DispatchRequest) -> bool:
-    """Whether the run is whose call asks: what a server was told by it can stand in its question."""
-    return (await client.get_run(request.project, request.run)).run.settings.private
-
-
-def _texts(params: types.CreateMessageRequestParams) -> Iterator[str]:
+def model_request(params: types.CreateMessageRequestParams) -> result_pb2.ToolModelRequest | types.ErrorData:
+    """What an executor is asked, which decides whether a model is, and which."""
+    if params.tools:
+        return _refused("A model is asked without tools: what is wanted of them is for the agent to do.")
+    request = result_pb2.ToolModelRequest(output_tokens_max=max(0, params.max_tokens), temperature=params.temperature)
     if params.system_prompt:
-        yield params.system_prompt
+        request.messages.add(role=message_pb2.ROLE_SYSTEM).parts.add(text=params.system_prompt)
     for message in params.messages:
-        blocks = message.content if isinstance(message.content, list) else [message.content]
-        text = "\n".join(block.text for block in blocks if isinstance(block, types.TextContent))
-        if text:
-            yield text if message.role == "user" else f"(You answered: {text})"
+        role = message_pb2.ROLE_USER if message.role == "user" else message_pb2.ROLE_ASSISTANT
+        added = request.messages.add(role=role)
+        for block in message.content if isinstance(message.content, list) else [message.content]:
+            if not isinstance(block, types.TextContent):
+                return _refused(f"A model is asked texts, and no content of the type {block.type}.")
+            # Half of a surrogate pair, which JSON may have, can stand in no message.
+            added.parts.add(text=block.text.encode(errors="replace").decode())
+    return request
+
+
+def sampled(
+    params: types.CreateMessageRequestParams, answer: result_pb2.ToolModelAnswer | None
+) -> types.CreateMessageResult | types.ErrorData:
+    """What a server gets."""
+    if answer is None:
+        return _refused("The model gave no answer in time.")
+    if answer.problem:
+        return _refused(answer.problem)
+    ends = [at for stop in params.stop_sequences or () if stop and (at := answer.text.find(stop)) >= 0]
+    text = answer.text[: min(ends, default=None)]
+    why = "stopSequence" if ends else "maxTokens" if answer.cut else "endTurn"
+    content = types.TextContent(type="text", text=text)
+    return types.CreateMessageResult(role="assistant", content=content, model=answer.model, stop_reason=why)
 
 
 def _refused(text: str) -> types.ErrorData:

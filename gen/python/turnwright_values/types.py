@@ -949,6 +949,11 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     releases."""
     path: RunPath | None = None
     """Where it ran. Absent if its model was not called, and in turns of earlier releases."""
+    tool_tokens: int = 0
+    """Tokens of models that tools have asked in this turn: as their vendors reported them, else as they were
+    reserved. Not part of `usage` and of `lost_tokens`."""
+    tool_cost_usd: float = 0.0
+    """Cost of `tool_tokens` in US dollars, as far as a price was known."""
 
 
 class Turn(Struct, frozen=True):

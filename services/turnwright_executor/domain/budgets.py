@@ -105,9 +105,9 @@ def after_turn(spent: Spend, result: TurnResult) -> Spend:
     unknown = usage.cost_usd is None and usage.total_tokens + result.lost_tokens > 0
     return replace(
         spent,
-        tokens=spent.tokens + usage.total_tokens + result.lost_tokens,
+        tokens=spent.tokens + usage.total_tokens + result.lost_tokens + result.tool_tokens,
         lost_tokens=spent.lost_tokens + result.lost_tokens,
-        cost_usd=spent.cost_usd + (usage.cost_usd or 0.0) + result.lost_cost_usd,
+        cost_usd=spent.cost_usd + (usage.cost_usd or 0.0) + result.lost_cost_usd + result.tool_cost_usd,
         turns_without_cost=spent.turns_without_cost + unknown,
         wall_s=spent.wall_s + result.work_ms / 1000,
         prompt_tokens=spent.prompt_tokens + usage.prompt_tokens,

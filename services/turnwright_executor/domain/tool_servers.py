@@ -88,6 +88,16 @@ class RegisteredServer(Struct, frozen=True):
         return self.address in (MCP, ACP)
 
     @property
+    def model(self) -> str:
+        """Alias of the model that its calls may ask, at the cost of the run; empty: none. Only where it speaks MCP."""
+        try:
+            found = json.loads(dict(self.headers).get(MCP, "{}")) if self.is_mcp else {}
+        except ValueError:
+            return ""
+        alias = found.get("sampling", "") if isinstance(found, dict) else ""
+        return alias if isinstance(alias, str) else ""
+
+    @property
     def registration(self) -> str:
         """What a call was accepted for: whose server it is, and where. Not its headers, whose secrets are replaced."""
         place = (self.project, self.address, dict(self.headers).get(self.address, "") if self.is_bridged else "")

@@ -8,11 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
-from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import cursor_pb2, explanation_pb2, settings_pb2
-from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Mode, Model, Run, Turn
+from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Mode, Run, Turn
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count, invalid
@@ -21,7 +20,7 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, EXPLAINED_PIECES_DEFA
 from turnwright_core.runs import COMPLETED, QUEUED
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
-from turnwright_core.wire.runs import loop_from_pb, model_from_pb
+from turnwright_core.wire.runs import loop_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import rate_after
 from turnwright_executor.peers.assembler import assemble_call
@@ -46,7 +45,6 @@ class RecordedPackets:
         self._store = store
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._turn_rows = turn_service_pb2_grpc.TurnServiceStub(store.channel)
-        self._models = model_service_pb2_grpc.ModelServiceStub(store.channel)
         self._assembler = assembler
         self._packets = assembler_service_pb2_grpc.AssemblerServiceStub(assembler.channel)
 
@@ -93,20 +91,13 @@ class RecordedPackets:
 
     async def _window_reason(self, turn: Turn) -> str:
         """Why the window of a turn is smaller than that of its model, if a refusal is the reason."""
-        model = await self._model(turn.request.model)
+        model = await self._ledger.get_model(turn.request.model)
         window = model.reported_window if model else None
         if window is None or window.context_length != turn.request.context_length:
             return ""
         known = f"{window.known_length:,}" if window.known_length else f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
         where = f"turn {window.turn} of {window.run}" if window.turn else "an earlier prompt"
         return f"The vendor named a window of {window.context_length:,} tokens when it refused {where}, not {known}."
-
-    async def _model(self, alias: str) -> Model | None:
-        request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        async for model in self._store.items(self._models.ListModels, request, lambda page: page.models):
-            if model.alias == alias:
-                return model_from_pb(model)
-        return None
 
     async def _turn(self, address: RunAddress, number: int) -> Turn:
         found = await self._ledger.get_turns(address, [number]) if number else []
@@ -185,7 +176,7 @@ class PacketExplanations(RecordedPackets):
             place = None
             gaps.append(f"Files and instructions of the project are not in it: {error.message}")
         alias = loop.settings.model or run.settings.model
-        model = await self._model(alias)
+        model = await self._ledger.get_model(alias)
         if model is None:
             message = f"The model {alias} is gone: add it again, or choose another one for the run."
             raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)

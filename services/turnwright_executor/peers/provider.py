@@ -163,6 +163,20 @@ class ProviderModels:
         )
         return aclosing(self._parts(wanted, tools))
 
+    def ask(
+        self,
+        model: Model,
+        messages: Sequence[Message],
+        output_tokens_max: int,
+        call_index: int,
+        *,
+        temperature: float | None,
+        limits_cost: bool,
+    ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
+        required = ("cost",) if limits_cost else ()
+        wanted = GenerateRequest(model, tuple(messages), temperature, output_tokens_max, call_index, required=required)
+        return aclosing(self._parts(wanted, ()))
+
     async def _parts(self, wanted: GenerateRequest, tools: tuple[Tool, ...]) -> AsyncGenerator[GeneratePart]:
         """The parts of a reply. The tools are sent where the provider does not know them by their digest."""
         try:

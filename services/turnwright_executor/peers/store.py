@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.rules.v1 import rule_service_pb2, rule_service_pb2_grpc
@@ -32,6 +33,7 @@ from turnwright_values.types import (
     Cursor,
     Entry,
     FileConstraint,
+    Model,
     QueuedCommand,
     RuleSet,
     Run,
@@ -55,6 +57,7 @@ from turnwright_core.wire.runs import (
     claim_from_pb,
     constraint_from_pb,
     lease_from_pb,
+    model_from_pb,
     queued_command_from_pb,
     renewal_from_pb,
     run_from_pb,
@@ -95,6 +98,7 @@ class StoreLedger(StoreWrites):
         self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
+        self._models = model_service_pb2_grpc.ModelServiceStub(peer.channel)
         self._plans = plan_service_pb2_grpc.PlanServiceStub(peer.channel)
         self._runs = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_duration": span_to_pb(lease_ms)}
@@ -120,6 +124,13 @@ class StoreLedger(StoreWrites):
             claim = claim_from_pb(answer.claim) if answer.HasField("claim") else None
         self._schemes.update(answer.claim)
         return CreatedRun(answer, claim)
+
+    async def get_model(self, alias: str) -> Model | None:
+        request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        async for model in self._peer.items(self._models.ListModels, request, lambda page: page.models):
+            if model.alias == alias:
+                return model_from_pb(model)
+        return None
 
     async def claim(self, address: RunAddress) -> ClaimRunResponse:
         request = lease_pb2.ClaimRunRequest(

@@ -162,13 +162,9 @@ class Callbacks:
         self._address = address
 
     @contextmanager
-    def lasting(
-        self, project: str, principal: str, lasts_s: float, *, of_deployment: bool
-    ) -> Iterator[pb.Callback | None]:
+    def lasting(self, project: str, principal: str, lasts_s: float) -> Iterator[pb.Callback | None]:
         """A callback that ends with this context, and the least that there is: it reads, and works on files.
 
-        `of_deployment`: for what calls MCP servers, which gives it to none of them. It asks models for them, and holds
-        calls across Dispatch, so its token has the rights of whoever has asked, and ends by time.
         None where no token can say who it is: the holder of the secret, and people of an issuer.
         """
         try:
@@ -179,10 +175,9 @@ class Callbacks:
             yield None
             return
         lasts_s = max(1.0, lasts_s)
-        token_id = "" if of_deployment else f"{OF_CALL}{secrets.token_urlsafe(12)}"
+        token_id = f"{OF_CALL}{secrets.token_urlsafe(12)}"
         token = make_token(self._key, name, Kind.PERSON, lasts_s, projects=[project], token_id=token_id)
-        if token_id:
-            self._policy.calls[token_id] = set()
+        self._policy.calls[token_id] = set()
         try:
             yield pb.Callback(
                 address=self._address, token=token, expire_time=Timestamp(seconds=int(time.time() + lasts_s))

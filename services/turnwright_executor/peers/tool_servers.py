@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -28,7 +28,7 @@ from turnwright_executor.domain.tool_spec import ServedTool, specs_of
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
 from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
-from turnwright_executor.wire.tools import described_from_pb, result_from_pb
+from turnwright_executor.wire.tools import answer_to_pb, described_from_pb, question_from_pb, result_from_pb
 from turnwright_kit.logs import get_logger
 
 CONNECT_S: Final = 2.0
@@ -78,12 +78,8 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 _log = get_logger("tools")
 
 
-class Callback(Protocol):
-    """How a call may call back while the context lasts; None: it may not. See Callbacks."""
-
-    def __call__(
-        self, project: str, principal: str, lasts_s: float, *, of_deployment: bool
-    ) -> AbstractContextManager[pb.Callback | None]: ...
+Callback = Callable[[str, str, float], AbstractContextManager[pb.Callback | None]]
+"""How a call may call back while the context lasts; None: it may not. See Callbacks."""
 
 
 class Listing(Struct, frozen=True):
@@ -226,23 +222,17 @@ class GrpcToolServers:
 
     async def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
         """See tools.remote.ToolServers."""
+        found = await self._found(server, call)
         async with aclosing(self.responses(server, call)) as messages:
             async for message in messages:
-                if (event := _event_of(message)) is not None:
+                if (event := _event_of(message, found)) is not None:
                     yield event
 
     async def responses(
         self, server: str, call: RemoteCall, workspace: workspace_pb2.WorkspaceCall | None = None
     ) -> AsyncGenerator[pb.DispatchResponse]:
         """As dispatch, with the messages as they come. `workspace`: what a sandbox host is to do."""
-        named = await self._named(server, call.project)
-        found = next((one for one in named if one.registration == call.registration), None)
-        if found is None:
-            text = (
-                f"Another server is registered as {server} than the one that this call is for: at another address, or "
-                "by somebody else. It was not called. A new task gets the tools of the one that is there now."
-            )
-            raise CallFailedError("conflict:409", text, is_sent=False)
+        found = await self._found(server, call)
         timeout_s = call.timeout_s or found.timeout_s
         end_s = (call.began_s or time.monotonic()) + timeout_s
         try:
@@ -275,11 +265,23 @@ class GrpcToolServers:
                 if not is_over:
                     self.cancel(server, call)
 
+    async def _found(self, server: str, call: RemoteCall) -> RegisteredServer:
+        """The server that a call is for. Raises CallFailedError."""
+        named = await self._named(server, call.project)
+        found = next((one for one in named if one.registration == call.registration), None)
+        if found is None:
+            text = (
+                f"Another server is registered as {server} than the one that this call is for: at another address, or "
+                "by somebody else. It was not called. A new task gets the tools of the one that is there now."
+            )
+            raise CallFailedError("conflict:409", text, is_sent=False)
+        return found
+
     def _calling_back(self, server: RegisteredServer, call: RemoteCall) -> AbstractContextManager[pb.Callback | None]:
-        """What a call that may change something can call back with, and what calls MCP servers always."""
-        if not (server.is_mcp or (call.calls_back and not server.is_bridged)):
+        """What a call that may change something can call back with: none of another program's, which a bridge calls."""
+        if server.is_bridged or not call.calls_back:
             return nullcontext()
-        return self._callback(call.project, call.principal, server.timeout_s, of_deployment=server.is_mcp)
+        return self._callback(call.project, call.principal, server.timeout_s)
 
     async def _named(self, server: str, project: str) -> Sequence[RegisteredServer]:
         """The servers of this name, the deployment's first. Raises CallFailedError if there is none."""
@@ -386,7 +388,7 @@ class GrpcToolServers:
         await self._mcp.close()
 
 
-def _event_of(message: pb.DispatchResponse) -> CallEvent | None:
+def _event_of(message: pb.DispatchResponse, server: RegisteredServer) -> CallEvent | None:
     match message.WhichOneof("event"):
         case "progress":
             return CallProgress(message.progress.text, message.progress.channel)
@@ -394,6 +396,8 @@ def _event_of(message: pb.DispatchResponse) -> CallEvent | None:
             return CallProposal(message.proposal.body, message.proposal.state)
         case "result":
             return result_from_pb(message.result)
+        case "model_request":
+            return question_from_pb(message.model_request, server.model)
     return None
 
 
@@ -411,6 +415,7 @@ def _request(call: RemoteCall, callback: pb.Callback | None, left_s: float) -> p
         tool_version=call.tool_version,
         principal=call.principal,
         callback=callback,
+        model_answer=answer_to_pb(*call.answer) if call.answer else None,
     )
     request.deadline.FromMilliseconds(round((time.time() + left_s) * 1000))
     return request

@@ -139,6 +139,9 @@ class Ledger(Protocol):
     async def write_title(self, address: RunAddress, call: TitleCall) -> Model | None:
         """Write the call for a run's title, before it is made and once it has ended; None: it must not be made."""
 
+    async def get_model(self, alias: str) -> Model | None:
+        """A model; None: there is none."""
+
     async def start_agent(self, address: RunAddress, wanted: StartAgentRequest) -> StartAgentResponse:
         """Start an agent for a command, once. Raises RULE_DENIED, INVALID_FIELD, LIMIT_EXCEEDED, MODEL_NOT_FOUND."""
 

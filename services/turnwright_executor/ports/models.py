@@ -8,7 +8,7 @@ from typing import Protocol
 
 from turnwright_values.types import Model, TokenSource, TurnRequest
 
-from turnwright_core.chat.message import Image
+from turnwright_core.chat.message import Image, Message
 from turnwright_core.model_calls import GeneratePart
 from turnwright_executor.ports.packets import AssembledMessage
 
@@ -43,6 +43,18 @@ class Models(Protocol):
         `images` go with the user's message; the call is refused if the model takes none. `refused` is what the vendor
         has refused of the conversation before. With `limits_cost` the call is refused if its cost would be unknown.
         """
+
+    def ask(
+        self,
+        model: Model,
+        messages: Sequence[Message],
+        output_tokens_max: int,
+        call_index: int,
+        *,
+        temperature: float | None,
+        limits_cost: bool,
+    ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
+        """One call with a conversation that is no packet. As `generate`."""
 
 
 CheckVendor = Callable[[str, str], Awaitable[None]]

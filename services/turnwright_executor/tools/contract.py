@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effects import Effect, EffectClass
     from turnwright_executor.tools.parameters import ToolParameter
-    from turnwright_executor.tools.ports import Agents, Plans, Shell, Workspace
+    from turnwright_executor.tools.ports import Agents, Plans, Shell, ToolModels, Workspace
     from turnwright_grammar.reply import Command
 
 A = TypeVar("A")
@@ -118,6 +118,8 @@ class Context(Struct, frozen=True):
     plans: Plans
     agents: Agents | None = None
     """The agents of the loop; None where none can be started."""
+    models: ToolModels | None = None
+    """Models that the command's tool may have asked; None for a client's command, for which no budget pays."""
     record_path: str = ""
     """Path of the command's own record, `log://turn_N/{tool}/{slug}`."""
     key: str = ""

@@ -14,6 +14,7 @@ from turnwright_values.store import StartAgentRequest
 from turnwright_values.types import Agent
 
 from turnwright_core.plans.plan import Plan
+from turnwright_executor.domain.model_questions import ModelAnswer, ToolQuestion
 
 
 class OutsideProjectError(Exception):
@@ -180,6 +181,13 @@ class Agents(Protocol):
 
     async def wait(self, record: str, names: Sequence[str]) -> Sequence[Agent]:
         """Say that the command with this record waits for agents; how they are. No names: all of the loop."""
+
+
+class ToolModels(Protocol):
+    """Models, for tools that ask one while they work: at the cost of the run."""
+
+    async def ask(self, question: ToolQuestion, number: int) -> ModelAnswer:
+        """Ask. `number`: of the question in its call, from 0. Raises TurnwrightError if the run is lost."""
 
 
 class Page(Struct, frozen=True):

@@ -25,6 +25,7 @@ from turnwright_core.streams import STOPPED
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
+from turnwright_executor.domain.model_questions import STATE_BYTES_MAX, CallQuestion, ModelAnswer
 from turnwright_executor.domain.tool_result import ToolResult, done_of
 from turnwright_executor.domain.tool_spec import ServedTool
 from turnwright_executor.domain.toolset import ToolDescriptor
@@ -38,10 +39,12 @@ EFFECTS: Final = "It may have had effects: look before you do it again."
 ATTEMPTS_MAX: Final = 3
 """How often a call is sent that may be repeated."""
 
+ASKS_MAX: Final = 20
+"""How often one call may ask a model."""
+
 ROUNDS_MAX: Final = 20
 """Proposals of one call: a server that asks for ever is not asked for ever."""
 
-STATE_BYTES_MAX: Final = 32 * 1024
 PROPOSAL_CHARS_MAX: Final = 64 * 1024
 PROGRESS_BYTES_MAX: Final = 16 * 1024 * 1024
 SHOWN_ARGUMENTS_CHARS_MAX: Final = 4000
@@ -69,6 +72,8 @@ class RemoteCall(Struct, frozen=True):
     """Whether its server may call the runtime while it lasts."""
     timeout_s: float = 0.0
     """Time limit of all attempts together; 0: that of its server."""
+    answer: tuple[ModelAnswer, bytes] | None = None
+    """What a model has said to it, with the state that the server has given with its question."""
     began_s: float = 0.0
     """When the first attempt began, by the monotonic clock: its server has left, and is waited for. 0: this is it."""
 
@@ -88,7 +93,10 @@ class CallProposal(Struct, frozen=True):
     state: bytes
 
 
-CallEvent = CallProgress | CallProposal | ToolResult
+CallEvent = CallProgress | CallProposal | CallQuestion | ToolResult
+
+
+_Passed = CallProgress | CallProposal | ToolResult
 
 
 class CallFailedError(Exception):
@@ -104,7 +112,7 @@ class ToolServers(Protocol):
     """The servers of tools, as a loop's tools call them."""
 
     def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
-        """What a call comes to; its last event is a proposal or a result. Iterating raises CallFailedError.
+        """What a call comes to; its last event is a proposal, a question or a result. Iterating raises CallFailedError.
 
         `server` is one of the call's project, or of the deployment. Closing the generator stops the call.
         """
@@ -208,12 +216,43 @@ class RemoteTool(OutsideTool):
             return proposed
         return running.done(done_of(event, context.record_path))
 
-    async def _attempts(self, call: RemoteCall, context: Context) -> AsyncGenerator[CallEvent]:
+    async def _answered(self, call: RemoteCall, context: Context) -> AsyncGenerator[_Passed]:
+        """The events of one attempt, with models asked between one Dispatch and the next."""
+        for number in range(ASKS_MAX + 1):
+            asked: CallQuestion | None = None
+            async with aclosing(self._servers.dispatch(self.spec.server, call)) as events:
+                async for event in events:
+                    if isinstance(event, CallQuestion):
+                        asked = event
+                    else:
+                        yield event
+            if asked is None:
+                return
+            try:
+                call = replace(call, state=None, answer=(await self._answer(asked, number, context), asked.state))
+            except BaseException:
+                # The server waits, and nobody goes on with it.
+                self._servers.cancel(self.spec.server, call)
+                raise
+
+    async def _answer(self, asked: CallQuestion, number: int, context: Context) -> ModelAnswer:
+        """What a model says, or why none does. Raises CallFailedError for one question too many."""
+        if number == ASKS_MAX:
+            text = f"{self.name} has asked a model {number + 1} times in one call and came to no result."
+            raise CallFailedError("asked_again:500", text, is_sent=True)
+        if asked.question is None:
+            return ModelAnswer(problem=asked.problem)
+        if context.models is None:
+            text = "A model is asked for a task only: a client has called this tool, and nothing pays."
+            return ModelAnswer(problem=text)
+        return await context.models.ask(asked.question, number)
+
+    async def _attempts(self, call: RemoteCall, context: Context) -> AsyncGenerator[_Passed]:
         """The events of a call, which is sent again with the same key if that is allowed and may help."""
         began_s = time.monotonic()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                async with aclosing(self._servers.dispatch(self.spec.server, call)) as events:
+                async with aclosing(self._answered(call, context)) as events:
                     async for event in events:
                         yield event
             except CallFailedError as error:
@@ -245,7 +284,7 @@ class _Running:
         self._is_open = False
         self._bytes = 0
 
-    async def to_end(self, events: AsyncGenerator[CallEvent]) -> CallProposal | ToolResult:
+    async def to_end(self, events: AsyncGenerator[_Passed]) -> CallProposal | ToolResult:
         """The last event. Raises CallFailedError; OutputEndedError if somebody ends the output."""
         working = asyncio.ensure_future(self._last(events))
         tasks: list[asyncio.Future[object]] = [working]  # type: ignore[list-item]
@@ -261,7 +300,7 @@ class _Running:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _last(self, events: AsyncGenerator[CallEvent]) -> CallProposal | ToolResult:
+    async def _last(self, events: AsyncGenerator[_Passed]) -> CallProposal | ToolResult:
         async with aclosing(events):
             async for event in events:
                 if not isinstance(event, CallProgress):

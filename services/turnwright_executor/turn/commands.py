@@ -49,7 +49,7 @@ from turnwright_executor.tools.contract import (
     result_of,
 )
 from turnwright_executor.tools.files import compared
-from turnwright_executor.tools.ports import Agents, Shell, Workspace
+from turnwright_executor.tools.ports import Agents, Shell, ToolModels, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Grants, Proposals, amended, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, Step, TurnState
@@ -161,6 +161,7 @@ def tool_context(
     publisher: Publisher,
     window: int = 0,
     agents: Agents | None = None,
+    models: ToolModels | None = None,
 ) -> Context:
     """What the tools of a turn get. `window` is the token limit of the loop's packets; 0: unknown."""
     settings = loop.settings
@@ -173,6 +174,7 @@ def tool_context(
         shell=shell,
         plans=RunPlans(buffer, window),
         agents=agents,
+        models=models,
         ended=publisher.ended,
         epoch=buffer.epoch or 0,
         no_web=settings.no_web,

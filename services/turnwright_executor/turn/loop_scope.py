@@ -69,6 +69,7 @@ from turnwright_executor.turn.recording import ParsedReply, reply_reader
 from turnwright_executor.turn.slots import Slot
 from turnwright_executor.turn.spend_meter import SpendMeter
 from turnwright_executor.turn.titles import Titles
+from turnwright_executor.turn.tool_models import LoopModels
 from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -313,9 +314,12 @@ class LoopScope:
         # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
         window = (packet.report.ceiling if packet else 0) or turn.request.context_length
         publisher = self.publisher
+        models = LoopModels(buffer, self.spend_meter, services, turn.number, self.open.note)
         agents = LoopAgents(buffer, self.spend_meter, self.tools, services, self.unsaved, self.open.note)
         dispatch = DispatchScope(
-            context=tool_context(loop, turn.number, buffer, place.workspace, place.shell, publisher, window, agents),
+            context=tool_context(
+                loop, turn.number, buffer, place.workspace, place.shell, publisher, window, agents, models
+            ),
             grants=self.grants,
             publisher=publisher,
             buffer=buffer,

@@ -58,6 +58,8 @@ class SpendMeter:
         self._call_tokens = 0
         self._lost_tokens = 0
         self._lost_cost_usd = 0.0
+        self._tool_tokens = 0
+        self._tool_cost_usd = 0.0
 
     def time_left(self) -> tuple[float, Exhaustion] | None:
         """The seconds left for work with the ending for when they are over; None: no limit."""
@@ -84,6 +86,7 @@ class SpendMeter:
         """An open turn is resumed, whose call determined this."""
         self._open(known.model_ms)
         self._lost_tokens, self._lost_cost_usd = known.lost_tokens, known.lost_cost_usd
+        self._tool_tokens, self._tool_cost_usd = known.tool_tokens, known.tool_cost_usd
 
     @property
     def lost(self) -> tuple[int, float]:
@@ -93,6 +96,7 @@ class SpendMeter:
     def _open(self, worked_ms: int) -> None:
         self._turn_began_s = self._clock_s() - worked_ms / 1000
         self._lost_tokens, self._lost_cost_usd = 0, 0.0
+        self._tool_tokens, self._tool_cost_usd = 0, 0.0
 
     def reserve(self, packet_tokens: int, lost_calls: int = 0) -> None:
         """Reserve budget for a call with this packet, after this many lost ones. Raises BudgetError."""
@@ -119,6 +123,28 @@ class SpendMeter:
         for one in self._limited:
             spent = one.spent
             one.spent = replace(spent, tokens=spent.tokens - tokens, cost_usd=spent.cost_usd - cost_usd)
+
+    def take_for_tool(self, tokens: int, known: TurnResult) -> float:
+        """Take tokens for a model that a tool asks in the open turn, of whose own call this is known.
+
+        Returns what they may cost, in US dollars. Raises BudgetError.
+        """
+        used = self.with_spend(known)
+        cost_usd = price_of(tokens, after_turn(self._run.spent, used))
+        for one in self._limited:
+            _refuse(before_call(one.budget, after_turn(one.spent, used), tokens, cost_usd, of_run=one.of_run))
+        self.charge_tool(tokens, cost_usd)
+        return cost_usd
+
+    def charge_tool(self, tokens: int, cost_usd: float) -> None:
+        """Models that tools ask have taken so much more, or less than was taken for them."""
+        self._tool_tokens += tokens
+        self._tool_cost_usd += cost_usd
+
+    @property
+    def of_tools(self) -> tuple[int, float]:
+        """Tokens of models that tools have asked in the open turn, and their cost in US dollars."""
+        return self._tool_tokens, self._tool_cost_usd
 
     def used_by(self, result: TurnResult) -> Spend:
         """What the open turn has used so far, by what is known of its call."""
@@ -159,8 +185,15 @@ class SpendMeter:
             _refuse(before_call(one.budget, one.spent, tokens, cost_usd, of_run=one.of_run))
 
     def with_spend(self, result: TurnResult) -> TurnResult:
-        """The result of the open turn, including its working time and its lost calls."""
-        return replace(result, work_ms=self.work_ms, lost_tokens=self._lost_tokens, lost_cost_usd=self._lost_cost_usd)
+        """The result of the open turn, including its working time, its lost calls and those of its tools."""
+        return replace(
+            result,
+            work_ms=self.work_ms,
+            lost_tokens=self._lost_tokens,
+            lost_cost_usd=self._lost_cost_usd,
+            tool_tokens=self._tool_tokens,
+            tool_cost_usd=self._tool_cost_usd,
+        )
 
     @property
     def work_ms(self) -> int:

@@ -11,13 +11,11 @@ import secrets
 from typing import Final
 
 from msgspec.structs import replace
-from turnwright_values.provider import Finish, Retry
 from turnwright_values.store import TitleCall
 from turnwright_values.types import Assembly, Cursor, RequestKind, Turn, TurnRequest, Usage
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TITLE_TOKENS_MAX
-from turnwright_core.model_calls import GeneratePart
 from turnwright_core.models import Reasoning
 from turnwright_core.titles import title_in
 from turnwright_executor.config import ExecutorSettings
@@ -26,7 +24,7 @@ from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packets
-from turnwright_executor.turn.generation import Draft, may_cost
+from turnwright_executor.turn.calls_beside import call_beside
 from turnwright_executor.turn.spend_meter import BudgetError, SpendMeter
 from turnwright_kit.logs import get_logger
 from turnwright_kit.scope import detached
@@ -101,39 +99,13 @@ class Titles:
         if model is None:
             meter.give_back(reserved, cost_usd)
             return
-        draft, request = Draft(), replace(request, vendor_model=model.vendor_model)
-        asked = self._models.generate(model, packet.messages, request, 0, limits_cost=meter.limits_cost)
-        try:
-            async with asked as events:
-                async for event in events:
-                    _fold(draft, event)
-        except TurnwrightError as error:
-            used = _used(draft, is_charged=may_cost(draft, error))
-            if used == Usage():
+        request = replace(request, vendor_model=model.vendor_model)
+        made = await call_beside(
+            self._models.generate(model, packet.messages, request, 0, limits_cost=meter.limits_cost)
+        )
+        if made.error:
+            if made.usage == Usage():
                 meter.give_back(reserved, cost_usd)
-            await self._ledger.write_title(address, replace(call, usage=used))
-            raise
-        await self._ledger.write_title(address, replace(call, usage=_used(draft), title=title_in(draft.text)))
-
-
-def _fold(draft: Draft, event: GeneratePart) -> None:
-    if isinstance(event, Finish):
-        draft.usage = event.usage or draft.usage
-    elif isinstance(event, Retry):
-        draft.retried = (*draft.retried, event.usage) if event.usage else draft.retried
-    else:
-        draft.add(event)
-
-
-def _used(draft: Draft, *, is_charged: bool = True) -> Usage | None:
-    """What the vendor reported of all attempts; None if it has reported nothing and may want to be paid."""
-    reports = [one for one in (*draft.retried, draft.usage) if one != Usage()]
-    if not reports:
-        return None if is_charged else Usage()
-    costs = [one.cost_usd for one in reports if one.cost_usd is not None]
-    return Usage(
-        prompt_tokens=sum(one.prompt_tokens for one in reports),
-        completion_tokens=sum(one.completion_tokens for one in reports),
-        total_tokens=sum(one.total_tokens for one in reports),
-        cost_usd=sum(costs) if costs else None,
-    )
+            await self._ledger.write_title(address, replace(call, usage=made.usage))
+            raise made.error
+        await self._ledger.write_title(address, replace(call, usage=made.usage, title=title_in(made.draft.text)))

@@ -77,14 +77,13 @@ def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int
 
 def _log_turn(address: RunAddress, turn: int, result: TurnResult, commands: int) -> None:
     usage = result.usage
-    # Lost calls have been paid for, too.
-    cost = {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd + result.lost_cost_usd}
+    cost = {} if usage.cost_usd is None else {"cost_usd": _cost_of(usage.cost_usd, result)}
     _log.info(
         "turn_ended",
         run=address.run,
         turn=turn,
         seconds=result.work_ms / 1000,
-        tokens=usage.total_tokens + result.lost_tokens,
+        tokens=usage.total_tokens + result.lost_tokens + result.tool_tokens,
         **cost,
         commands=commands,
         verdict=result.status,
@@ -92,11 +91,16 @@ def _log_turn(address: RunAddress, turn: int, result: TurnResult, commands: int)
     )
 
 
+def _cost_of(reply_usd: float, result: TurnResult) -> float:
+    """With lost calls and those that tools had made, which have been paid for, too."""
+    return reply_usd + result.lost_cost_usd + result.tool_cost_usd
+
+
 def _measure(result: TurnResult, commands: int) -> None:
     measure(TURN_DURATION, result.work_ms / 1000, {VERDICT: result.status, REASON: _word_of(result.reason)})
     count(COMMANDS, commands)
     if result.usage.cost_usd is not None:
-        count(COST, result.usage.cost_usd + result.lost_cost_usd)
+        count(COST, _cost_of(result.usage.cost_usd, result))
     error = _word_of(result.reason) or str(result.status) if result.status >= FAILED else ""
     end_turn_span({VERDICT: result.status, REASON: result.reason, COMMANDS: commands}, error)
 

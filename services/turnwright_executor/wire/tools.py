@@ -5,6 +5,8 @@ from __future__ import annotations
 from turnwright.catalogues.v1 import catalogue_service_pb2
 from turnwright.tool.v1 import result_pb2, tool_service_pb2
 
+from turnwright_core.wire.messages import role_from_pb
+from turnwright_executor.domain.model_questions import MESSAGES_MAX, Asked, CallQuestion, ModelAnswer, question_of
 from turnwright_executor.domain.tool_result import (
     EntryPart,
     ImagePart,
@@ -53,6 +55,25 @@ def described_from_pb(tool: tool_service_pb2.Tool) -> DescribedTool:
         hints.open_world if hints.HasField("open_world") else True,
         tool.version,
         tool.proposes,
+    )
+
+
+def question_from_pb(request: result_pb2.ToolModelRequest, alias: str) -> CallQuestion:
+    """What a server wants a model to be asked; `alias`: the one that it may ask, empty: none."""
+    messages = [
+        Asked(
+            role_from_pb(one.role),
+            tuple(part.text if part.WhichOneof("part") == "text" else None for part in one.parts),
+        )
+        for one in request.messages[: MESSAGES_MAX + 1]
+    ]
+    temperature = request.temperature if request.HasField("temperature") else None
+    return question_of(alias, messages, request.output_tokens_max, temperature, request.state)
+
+
+def answer_to_pb(answer: ModelAnswer, state: bytes) -> result_pb2.ToolModelAnswer:
+    return result_pb2.ToolModelAnswer(
+        text=answer.text, model=answer.alias, cut=answer.is_cut, problem=answer.problem, state=state
     )
 
 

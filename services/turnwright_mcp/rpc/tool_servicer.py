@@ -19,7 +19,6 @@ from turnwright_mcp.held import HELD, CallLostError, HeldCall, HeldEvent, Questi
 from turnwright_mcp.questions import AnswerError
 from turnwright_mcp.registration import McpServer
 from turnwright_mcp.results import agent_to_pb
-from turnwright_mcp.sampling import sampled_by
 
 EPOCHS_MAX: Final = 4096
 """Runs whose epoch is remembered."""
@@ -85,7 +84,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         is_held = False
         try:
             async for event in call.events():
-                if isinstance(event, Question) and event.state == HELD:
+                if isinstance(event, Question | result_pb2.ToolModelRequest) and event.state == HELD:
                     is_held = True
                     await self._hold(key, call)
                 yield _response(event)
@@ -135,20 +134,22 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def _call(self, server: McpServer, key: _CallId, request: Any) -> tuple[HeldCall, Question | None]:
         """The call that goes on, and the question that it still has. Raises ServerAwayError."""
         state = request.proposal_state if request.HasField("proposal_state") else None
-        if state == HELD:
+        answer = request.model_answer if request.HasField("model_answer") else None
+        if HELD in (state, answer and answer.state):
             call = self._held.pop(key, None)
             if call is None:
                 text = "The call that has asked has ended since, with its MCP server or with what held it."
                 raise fault(Reason.SERVICE_UNAVAILABLE, text)
             try:
-                call.answer(request.comment)
+                call.answer(answer or request.comment)
             except AnswerError as error:
                 self._held[key] = call
                 return call, call.question(str(error))
             return call, None
-        if (before := self._running.pop(key, None)) is not None:
-            # Who had sent it has lost the run, or its stream is broken.
-            await before.stop()
+        for calls in (self._running, self._held):
+            if (before := calls.pop(key, None)) is not None:
+                # Who had sent it has lost the run, or its stream is broken.
+                await before.stop()
         if server.is_agent:
             # Its SDK is loaded with the first agent.
             from turnwright_mcp.agent_calls import AgentCall  # noqa: PLC0415
@@ -158,9 +159,8 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             return agent, None
         connection, transport = await self._connections.opened(server)
         call = McpCall(connection, await connection.client(transport), request.tool, request.arguments)
-        sample = sampled_by(connection.registration.sampling, request)
         try:
-            call.begin(sample, None if state is None else Answered(state, request.comment))
+            call.begin(None if state is None else Answered(state, request.comment))
         except AnswerError as error:
             assert state is not None
             return call, Question(str(error), state)
@@ -199,4 +199,6 @@ def _response(event: HeldEvent) -> tool_service_pb2.DispatchResponse:
     if isinstance(event, Question):
         proposal = result_pb2.ToolProposal(body=event.text, state=event.state)
         return tool_service_pb2.DispatchResponse(proposal=proposal)
+    if isinstance(event, result_pb2.ToolModelRequest):
+        return tool_service_pb2.DispatchResponse(model_request=event)
     return tool_service_pb2.DispatchResponse(result=event)

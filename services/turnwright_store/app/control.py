@@ -227,9 +227,9 @@ def _sum(turns: Iterable[tuple[int, TurnResult | None, int]]) -> Spend:
         if result is None:
             continue
         usage = result.usage
-        tokens += usage.total_tokens + result.lost_tokens
+        tokens += usage.total_tokens + result.lost_tokens + result.tool_tokens
         lost += result.lost_tokens
-        cost += (usage.cost_usd or 0.0) + result.lost_cost_usd
+        cost += (usage.cost_usd or 0.0) + result.lost_cost_usd + result.tool_cost_usd
         # A vendor that tells no tokens has them estimated as lost ones, where its reply is a turn's.
         is_aborted = bool(result.error) or result.finish == "aborted"
         has_reply = usage.total_tokens > 0 or (result.lost_tokens > 0 and not is_aborted)

@@ -248,7 +248,9 @@ def _check_end(end: EndTurnRequest) -> None:
         if end.writes:
             raise invalid("writes", "No turn and no loop is ended: what the next turn begins with belongs to next.")
     if end.result:
-        for field, cost in (("cost_usd", end.result.usage.cost_usd), ("lost_cost_usd", end.result.lost_cost_usd)):
+        result = end.result
+        costs = {"cost_usd": result.usage.cost_usd, "lost_cost_usd": result.lost_cost_usd}
+        for field, cost in {**costs, "tool_cost_usd": result.tool_cost_usd}.items():
             if not isfinite(cost or 0):
                 raise invalid(field, f"{field} must be a finite number.")
     if end.next:

@@ -155,8 +155,8 @@ def settle(tx: Transaction, run: RunHead, turn: int, result: TurnResult) -> None
     """Count what a turn has taken in place of what it had reserved."""
     if not run.has_quotas:
         return
-    tokens = result.usage.total_tokens + result.lost_tokens
-    cost_usd = (result.usage.cost_usd or 0.0) + result.lost_cost_usd
+    tokens = result.usage.total_tokens + result.lost_tokens + result.tool_tokens
+    cost_usd = (result.usage.cost_usd or 0.0) + result.lost_cost_usd + result.tool_cost_usd
     for quota, (number, amount) in rows.take_reservations(tx.connection, run.id, turn).items():
         metric = _METRICS[number]
         begin_ms, _ = _period(metric, tx.now_ms)

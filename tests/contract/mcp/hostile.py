@@ -98,12 +98,7 @@ def call(request):  # noqa: C901 - one case for each kind
         case "asks":
             asked(request)
         case "samples":
-            content = {"type": "text", "text": os.environ["PROMPT"]}
-            params = {"messages": [{"role": "user", "content": content}], "maxTokens": 100}
-            send(id="s", method="sampling/createMessage", params=params)
-            while (message := receive()).get("id") != "s":
-                continue
-            answered(request, json.dumps(message.get("result") or message.get("error")))
+            sampled(request)
         case "changes":
             send(method="notifications/tools/list_changed")
             answered(request)
@@ -144,6 +139,22 @@ def asked(request):
         if os.environ.get("QUESTIONS") == str(number):
             answered(request, json.dumps(message["result"]))
             return
+
+
+def sampled(request):
+    """Asks a model what the arguments say, as often as they say; what it heard is the result."""
+    given = request["params"]["arguments"]
+    question = {"role": "user", "content": {"type": "text", "text": given.get("text", "Why?") * given.get("long", 1)}}
+    params = {"messages": [question], "maxTokens": 50, "systemPrompt": "Be short.", **given.get("params", {})}
+    heard = []
+    for number in range(given.get("times", 1)):
+        send(id=f"s{number}", method="sampling/createMessage", params=params)
+        while (message := receive()).get("id") != f"s{number}":
+            if message.get("method") == "notifications/cancelled":
+                return
+        noted("answered")
+        heard.append(message.get("result") or message["error"]["message"])
+    answered(request, json.dumps(heard))
 
 
 def main():

@@ -30,8 +30,8 @@ const (
 type ToolServiceClient interface {
 	// Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-	// than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+	// Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+	// stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
 	// FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
 	//
 	// A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
@@ -108,8 +108,8 @@ func (c *toolServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts 
 type ToolServiceServer interface {
 	// Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-	// than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+	// Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+	// stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
 	// FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
 	//
 	// A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without

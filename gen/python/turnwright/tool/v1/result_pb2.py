@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.tool.v1 import workspace_pb2 as turnwright_dot_tool_dot_v1_dot_workspace__pb2
+from turnwright.types.v1 import message_pb2 as turnwright_dot_types_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/tool/v1/result.proto\x12\x12turnwright.tool.v1\x1a\"turnwright/tool/v1/workspace.proto\"j\n\x0cToolProgress\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x31\n\x05\x66iles\x18\x03 \x01(\x0b\x32\x1d.turnwright.tool.v1.ScanPieceH\x00\x88\x01\x01\x42\x08\n\x06_files\"+\n\x0cToolProposal\x12\x0c\n\x04\x62ody\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x0c\"\x94\x01\n\nToolResult\x12+\n\x05parts\x18\x01 \x03(\x0b\x32\x1c.turnwright.tool.v1.ToolPart\x12\x0e\n\x06status\x18\x02 \x01(\r\x12;\n\tworkspace\x18\x03 \x01(\x0b\x32#.turnwright.tool.v1.WorkspaceResultH\x00\x88\x01\x01\x42\x0c\n\n_workspace\"\x98\x01\n\x08ToolPart\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12.\n\x05image\x18\x02 \x01(\x0b\x32\x1d.turnwright.tool.v1.ToolImageH\x00\x12\x14\n\nstructured\x18\x03 \x01(\tH\x00\x12.\n\x05\x65ntry\x18\x04 \x01(\x0b\x32\x1d.turnwright.tool.v1.ToolEntryH\x00\x42\x06\n\x04kind\",\n\tToolImage\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"8\n\tToolEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\tB\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/tool/v1/result.proto\x12\x12turnwright.tool.v1\x1a\"turnwright/tool/v1/workspace.proto\x1a!turnwright/types/v1/message.proto\"j\n\x0cToolProgress\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x31\n\x05\x66iles\x18\x03 \x01(\x0b\x32\x1d.turnwright.tool.v1.ScanPieceH\x00\x88\x01\x01\x42\x08\n\x06_files\"+\n\x0cToolProposal\x12\x0c\n\x04\x62ody\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x0c\"\x96\x01\n\x10ToolModelRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Message\x12\x19\n\x11output_tokens_max\x18\x02 \x01(\r\x12\x18\n\x0btemperature\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05state\x18\x04 \x01(\x0c\x42\x0e\n\x0c_temperature\"[\n\x0fToolModelAnswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0b\n\x03\x63ut\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\x0c\"\x94\x01\n\nToolResult\x12+\n\x05parts\x18\x01 \x03(\x0b\x32\x1c.turnwright.tool.v1.ToolPart\x12\x0e\n\x06status\x18\x02 \x01(\r\x12;\n\tworkspace\x18\x03 \x01(\x0b\x32#.turnwright.tool.v1.WorkspaceResultH\x00\x88\x01\x01\x42\x0c\n\n_workspace\"\x98\x01\n\x08ToolPart\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12.\n\x05image\x18\x02 \x01(\x0b\x32\x1d.turnwright.tool.v1.ToolImageH\x00\x12\x14\n\nstructured\x18\x03 \x01(\tH\x00\x12.\n\x05\x65ntry\x18\x04 \x01(\x0b\x32\x1d.turnwright.tool.v1.ToolEntryH\x00\x42\x06\n\x04kind\",\n\tToolImage\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"8\n\tToolEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t\x12\x0f\n\x07summary\x18\x03 \x01(\tB\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +34,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.tool.v1.result_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\026com.turnwright.tool.v1P\001ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\252\002\022Turnwright.Tool.V1\312\002\022Turnwright\\Tool\\V1\352\002\024Turnwright::Tool::V1'
-  _globals['_TOOLPROGRESS']._serialized_start=91
-  _globals['_TOOLPROGRESS']._serialized_end=197
-  _globals['_TOOLPROPOSAL']._serialized_start=199
-  _globals['_TOOLPROPOSAL']._serialized_end=242
-  _globals['_TOOLRESULT']._serialized_start=245
-  _globals['_TOOLRESULT']._serialized_end=393
-  _globals['_TOOLPART']._serialized_start=396
-  _globals['_TOOLPART']._serialized_end=548
-  _globals['_TOOLIMAGE']._serialized_start=550
-  _globals['_TOOLIMAGE']._serialized_end=594
-  _globals['_TOOLENTRY']._serialized_start=596
-  _globals['_TOOLENTRY']._serialized_end=652
+  _globals['_TOOLPROGRESS']._serialized_start=126
+  _globals['_TOOLPROGRESS']._serialized_end=232
+  _globals['_TOOLPROPOSAL']._serialized_start=234
+  _globals['_TOOLPROPOSAL']._serialized_end=277
+  _globals['_TOOLMODELREQUEST']._serialized_start=280
+  _globals['_TOOLMODELREQUEST']._serialized_end=430
+  _globals['_TOOLMODELANSWER']._serialized_start=432
+  _globals['_TOOLMODELANSWER']._serialized_end=523
+  _globals['_TOOLRESULT']._serialized_start=526
+  _globals['_TOOLRESULT']._serialized_end=674
+  _globals['_TOOLPART']._serialized_start=677
+  _globals['_TOOLPART']._serialized_end=829
+  _globals['_TOOLIMAGE']._serialized_start=831
+  _globals['_TOOLIMAGE']._serialized_end=875
+  _globals['_TOOLENTRY']._serialized_start=877
+  _globals['_TOOLENTRY']._serialized_end=933
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.tool.v1 import workspace_pb2 as _workspace_pb2
+from turnwright.types.v1 import message_pb2 as _message_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -78,6 +79,86 @@ class ToolProposal(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolProposal: _TypeAlias = ToolProposal  # noqa: Y015
+
+@_typing.final
+class ToolModelRequest(_message.Message):
+    """A call that wants a model to be asked, by the executor and at the cost of the run: its budget counts what the call takes, and
+    quotas do. Dispatch is called again with what has come of it, with a time limit of its own. Only the servers that speak MCP
+    whose registration names a model have theirs asked; to others, and where the budget or a quota has no room, the answer says
+    that none was. A call that asks more than 20 times fails.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    output_tokens_max: _builtins.int
+    """Maximum number of output tokens, thoughts included; 0: 4096. More than 8192 are not asked for."""
+    temperature: _builtins.float
+    """Sampling temperature, 0 to 2. Absent: the vendor's default."""
+    state: _builtins.bytes
+    """What the server needs to go on; sent back as it is. At most 32768 bytes."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
+        """The conversation: texts of the system, the user and the model, at most 100, with 262144 bytes together. The last is the user's."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[_message_pb2.Message] | None = ...,
+        output_tokens_max: _builtins.int = ...,
+        temperature: _builtins.float | None = ...,
+        state: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "temperature", b"temperature"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "messages", b"messages", "output_tokens_max", b"output_tokens_max", "state", b"state", "temperature", b"temperature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+
+Global___ToolModelRequest: _TypeAlias = ToolModelRequest  # noqa: Y015
+
+@_typing.final
+class ToolModelAnswer(_message.Message):
+    """What has come of a request to a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """What the model has said, at most 1 MiB; empty if it was not asked, or has said nothing."""
+    model: _builtins.str
+    """Alias of the model. Empty: none was asked."""
+    cut: _builtins.bool
+    """True if the reply was cut off at the limit of tokens."""
+    problem: _builtins.str
+    """Why there is no answer, in a sentence. Empty: there is one."""
+    state: _builtins.bytes
+    """The `state` of the request."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        model: _builtins.str = ...,
+        cut: _builtins.bool = ...,
+        problem: _builtins.str = ...,
+        state: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "model", b"model", "problem", b"problem", "state", b"state", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolModelAnswer: _TypeAlias = ToolModelAnswer  # noqa: Y015
 
 @_typing.final
 class ToolResult(_message.Message):

@@ -189,6 +189,7 @@ class DispatchRequest(_message.Message):
     CALLBACK_FIELD_NUMBER: _builtins.int
     PROPOSAL_STATE_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
+    MODEL_ANSWER_FIELD_NUMBER: _builtins.int
     TOOL_VERSION_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     WORKSPACE_FIELD_NUMBER: _builtins.int
@@ -207,7 +208,7 @@ class DispatchRequest(_message.Message):
     idempotency_key: _builtins.str
     """The same for each attempt of the same call; 16 to 64 characters."""
     proposal_state: _builtins.bytes
-    """After a proposal was accepted: its `state`. Absent: this is the first Dispatch of the call."""
+    """After a proposal was accepted: its `state`. Absent: this is the first Dispatch of the call, or a model was asked since."""
     comment: _builtins.str
     """The comment of whoever has accepted it, or the answer to its question."""
     tool_version: _builtins.str
@@ -221,6 +222,10 @@ class DispatchRequest(_message.Message):
     @_builtins.property
     def callback(self) -> Global___Callback:
         """Where, and as whom, the tool may call the runtime. Absent: it may not."""
+
+    @_builtins.property
+    def model_answer(self) -> _result_pb2.ToolModelAnswer:
+        """After a request to a model: what has come of it. Absent: there was none, or a proposal since."""
 
     @_builtins.property
     def workspace(self) -> _workspace_pb2.WorkspaceCall:
@@ -240,22 +245,27 @@ class DispatchRequest(_message.Message):
         callback: Global___Callback | None = ...,
         proposal_state: _builtins.bytes | None = ...,
         comment: _builtins.str = ...,
+        model_answer: _result_pb2.ToolModelAnswer | None = ...,
         tool_version: _builtins.str = ...,
         principal: _builtins.str = ...,
         workspace: _workspace_pb2.WorkspaceCall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "callback", b"callback", "deadline", b"deadline", "proposal_state", b"proposal_state", "workspace", b"workspace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_model_answer", b"_model_answer", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "callback", b"callback", "deadline", b"deadline", "model_answer", b"model_answer", "proposal_state", b"proposal_state", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "arguments", b"arguments", "call_id", b"call_id", "callback", b"callback", "comment", b"comment", "deadline", b"deadline", "epoch", b"epoch", "idempotency_key", b"idempotency_key", "principal", b"principal", "project", b"project", "proposal_state", b"proposal_state", "run", b"run", "tool", b"tool", "tool_version", b"tool_version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_model_answer", b"_model_answer", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "arguments", b"arguments", "call_id", b"call_id", "callback", b"callback", "comment", b"comment", "deadline", b"deadline", "epoch", b"epoch", "idempotency_key", b"idempotency_key", "model_answer", b"model_answer", "principal", b"principal", "project", b"project", "proposal_state", b"proposal_state", "run", b"run", "tool", b"tool", "tool_version", b"tool_version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__callback: _TypeAlias = _typing.Literal["callback"]  # noqa: Y015
     _WhichOneofArgType__callback: _TypeAlias = _typing.Literal["_callback", b"_callback"]  # noqa: Y015
+    _WhichOneofReturnType__model_answer: _TypeAlias = _typing.Literal["model_answer"]  # noqa: Y015
+    _WhichOneofArgType__model_answer: _TypeAlias = _typing.Literal["_model_answer", b"_model_answer"]  # noqa: Y015
     _WhichOneofReturnType__proposal_state: _TypeAlias = _typing.Literal["proposal_state"]  # noqa: Y015
     _WhichOneofArgType__proposal_state: _TypeAlias = _typing.Literal["_proposal_state", b"_proposal_state"]  # noqa: Y015
     _WhichOneofReturnType__workspace: _TypeAlias = _typing.Literal["workspace"]  # noqa: Y015
     _WhichOneofArgType__workspace: _TypeAlias = _typing.Literal["_workspace", b"_workspace"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__callback) -> _WhichOneofReturnType__callback | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model_answer) -> _WhichOneofReturnType__model_answer | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__proposal_state) -> _WhichOneofReturnType__proposal_state | None: ...
     @_typing.overload
@@ -279,8 +289,6 @@ class Callback(_message.Message):
     token: _builtins.str
     """A token for `authorization: Bearer`, limited to the project. It gives READ and FILES, as far as whom the call is made for has
     them, and nothing else: not even what needs an identity only. It ends with this Dispatch, and is taken at this address alone.
-    That of the deployment's own process for MCP servers, which none of them gets, has all rights of that person in the project,
-    and ends by time.
     """
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
@@ -310,6 +318,7 @@ class DispatchResponse(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     PROPOSAL_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    MODEL_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def progress(self) -> _result_pb2.ToolProgress:
         """It goes on."""
@@ -322,18 +331,23 @@ class DispatchResponse(_message.Message):
     def result(self) -> _result_pb2.ToolResult:
         """It has ended; the last message."""
 
+    @_builtins.property
+    def model_request(self) -> _result_pb2.ToolModelRequest:
+        """It wants a model to be asked; the last message."""
+
     def __init__(
         self,
         *,
         progress: _result_pb2.ToolProgress | None = ...,
         proposal: _result_pb2.ToolProposal | None = ...,
         result: _result_pb2.ToolResult | None = ...,
+        model_request: _result_pb2.ToolModelRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model_request", b"model_request", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model_request", b"model_request", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["progress", "proposal", "result"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["progress", "proposal", "result", "model_request"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -66,8 +66,8 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Dispatch(self, request, context):
-        """Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-        than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+        """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+        stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
         FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
 
         A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without

@@ -38,8 +38,8 @@ class ToolServiceStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.DescribeRequest, _tool_service_pb2.DescribeResponse]
     """Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time."""
     Dispatch: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.DispatchRequest, _tool_service_pb2.DispatchResponse]
-    """Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-    than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+    """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+    stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
     FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
 
     A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
@@ -62,8 +62,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Describe: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.DescribeRequest, _tool_service_pb2.DescribeResponse]  # type: ignore[assignment]
     """Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time."""
     Dispatch: _aio.UnaryStreamMultiCallable[_tool_service_pb2.DispatchRequest, _tool_service_pb2.DispatchResponse]  # type: ignore[assignment]
-    """Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-    than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+    """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+    stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
     FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
 
     A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
@@ -95,8 +95,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.DispatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.DispatchResponse], _abc.AsyncIterator[_tool_service_pb2.DispatchResponse]]:
-        """Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-        than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+        """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+        stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
         FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
 
         A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without

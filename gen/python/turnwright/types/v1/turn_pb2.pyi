@@ -268,6 +268,8 @@ class TurnResult(_message.Message):
     REPORTED_WINDOW_FIELD_NUMBER: _builtins.int
     TALLY_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    TOOL_TOKENS_FIELD_NUMBER: _builtins.int
+    TOOL_COST_USD_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -307,6 +309,12 @@ class TurnResult(_message.Message):
     """Where the ratio comes from."""
     compression: Global___CompressionStrength.ValueType
     """How far the transcript that the model was sent was compressed."""
+    tool_tokens: _builtins.int
+    """Tokens of models that tools have asked in this turn: as their vendors reported them, else as they were reserved. Not part of
+    `usage` and of `lost_tokens`.
+    """
+    tool_cost_usd: _builtins.float
+    """Cost of `tool_tokens` in US dollars, as far as a price was known."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """Tokens and cost of the model call."""
@@ -380,10 +388,12 @@ class TurnResult(_message.Message):
         reported_window: _model_pb2.ReportedWindow | None = ...,
         tally: Global___LoopTally | None = ...,
         path: Global___RunPath | None = ...,
+        tool_tokens: _builtins.int = ...,
+        tool_cost_usd: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_path", b"_path", "_reported_window", b"_reported_window", "_tally", b"_tally", "cursor", b"cursor", "first_delta_duration", b"first_delta_duration", "model_duration", b"model_duration", "path", b"path", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage", "work_duration", b"work_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_path", b"_path", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_duration", b"first_delta_duration", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_duration", b"model_duration", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "path", b"path", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_duration", b"work_duration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_path", b"_path", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_duration", b"first_delta_duration", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_duration", b"model_duration", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "path", b"path", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "tool_cost_usd", b"tool_cost_usd", "tool_tokens", b"tool_tokens", "usage", b"usage", "vendor_model", b"vendor_model", "work_duration", b"work_duration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
     _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ScanPiece, WorkspaceResult } from "./workspace_pb.js";
+import type { Message as Message$1 } from "../../types/v1/message_pb.js";
 
 /**
  * Describes the file turnwright/tool/v1/result.proto.
@@ -71,6 +72,98 @@ export declare type ToolProposal = Message<"turnwright.tool.v1.ToolProposal"> & 
  * Use `create(ToolProposalSchema)` to create a new message.
  */
 export declare const ToolProposalSchema: GenMessage<ToolProposal>;
+
+/**
+ * A call that wants a model to be asked, by the executor and at the cost of the run: its budget counts what the call takes, and
+ * quotas do. Dispatch is called again with what has come of it, with a time limit of its own. Only the servers that speak MCP
+ * whose registration names a model have theirs asked; to others, and where the budget or a quota has no room, the answer says
+ * that none was. A call that asks more than 20 times fails.
+ *
+ * @generated from message turnwright.tool.v1.ToolModelRequest
+ */
+export declare type ToolModelRequest = Message<"turnwright.tool.v1.ToolModelRequest"> & {
+  /**
+   * The conversation: texts of the system, the user and the model, at most 100, with 262144 bytes together. The last is the user's.
+   *
+   * @generated from field: repeated turnwright.types.v1.Message messages = 1;
+   */
+  messages: Message$1[];
+
+  /**
+   * Maximum number of output tokens, thoughts included; 0: 4096. More than 8192 are not asked for.
+   *
+   * @generated from field: uint32 output_tokens_max = 2;
+   */
+  outputTokensMax: number;
+
+  /**
+   * Sampling temperature, 0 to 2. Absent: the vendor's default.
+   *
+   * @generated from field: optional double temperature = 3;
+   */
+  temperature?: number | undefined;
+
+  /**
+   * What the server needs to go on; sent back as it is. At most 32768 bytes.
+   *
+   * @generated from field: bytes state = 4;
+   */
+  state: Uint8Array;
+};
+
+/**
+ * Describes the message turnwright.tool.v1.ToolModelRequest.
+ * Use `create(ToolModelRequestSchema)` to create a new message.
+ */
+export declare const ToolModelRequestSchema: GenMessage<ToolModelRequest>;
+
+/**
+ * What has come of a request to a model.
+ *
+ * @generated from message turnwright.tool.v1.ToolModelAnswer
+ */
+export declare type ToolModelAnswer = Message<"turnwright.tool.v1.ToolModelAnswer"> & {
+  /**
+   * What the model has said, at most 1 MiB; empty if it was not asked, or has said nothing.
+   *
+   * @generated from field: string text = 1;
+   */
+  text: string;
+
+  /**
+   * Alias of the model. Empty: none was asked.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * True if the reply was cut off at the limit of tokens.
+   *
+   * @generated from field: bool cut = 3;
+   */
+  cut: boolean;
+
+  /**
+   * Why there is no answer, in a sentence. Empty: there is one.
+   *
+   * @generated from field: string problem = 4;
+   */
+  problem: string;
+
+  /**
+   * The `state` of the request.
+   *
+   * @generated from field: bytes state = 5;
+   */
+  state: Uint8Array;
+};
+
+/**
+ * Describes the message turnwright.tool.v1.ToolModelAnswer.
+ * Use `create(ToolModelAnswerSchema)` to create a new message.
+ */
+export declare const ToolModelAnswerSchema: GenMessage<ToolModelAnswer>;
 
 /**
  * What a call has come to.

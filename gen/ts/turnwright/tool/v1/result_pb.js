@@ -4,12 +4,13 @@
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_tool_v1_workspace } from "./workspace_pb.js";
+import { file_turnwright_types_v1_message } from "../../types/v1/message_pb.js";
 
 /**
  * Describes the file turnwright/tool/v1/result.proto.
  */
 export const file_turnwright_tool_v1_result = /*@__PURE__*/
-  fileDesc("Ch90dXJud3JpZ2h0L3Rvb2wvdjEvcmVzdWx0LnByb3RvEhJ0dXJud3JpZ2h0LnRvb2wudjEiagoMVG9vbFByb2dyZXNzEgwKBHRleHQYASABKAkSDwoHY2hhbm5lbBgCIAEoDRIxCgVmaWxlcxgDIAEoCzIdLnR1cm53cmlnaHQudG9vbC52MS5TY2FuUGllY2VIAIgBAUIICgZfZmlsZXMiKwoMVG9vbFByb3Bvc2FsEgwKBGJvZHkYASABKAkSDQoFc3RhdGUYAiABKAwilAEKClRvb2xSZXN1bHQSKwoFcGFydHMYASADKAsyHC50dXJud3JpZ2h0LnRvb2wudjEuVG9vbFBhcnQSDgoGc3RhdHVzGAIgASgNEjsKCXdvcmtzcGFjZRgDIAEoCzIjLnR1cm53cmlnaHQudG9vbC52MS5Xb3Jrc3BhY2VSZXN1bHRIAIgBAUIMCgpfd29ya3NwYWNlIpgBCghUb29sUGFydBIOCgR0ZXh0GAEgASgJSAASLgoFaW1hZ2UYAiABKAsyHS50dXJud3JpZ2h0LnRvb2wudjEuVG9vbEltYWdlSAASFAoKc3RydWN0dXJlZBgDIAEoCUgAEi4KBWVudHJ5GAQgASgLMh0udHVybndyaWdodC50b29sLnYxLlRvb2xFbnRyeUgAQgYKBGtpbmQiLAoJVG9vbEltYWdlEhEKCW1pbWVfdHlwZRgBIAEoCRIMCgRkYXRhGAIgASgMIjgKCVRvb2xFbnRyeRIMCgRuYW1lGAEgASgJEgwKBGJvZHkYAiABKAkSDwoHc3VtbWFyeRgDIAEoCUKeAQoWY29tLnR1cm53cmlnaHQudG9vbC52MVABWkFnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90b29sL3YxO3Rvb2x2MaoCElR1cm53cmlnaHQuVG9vbC5WMcoCElR1cm53cmlnaHRcVG9vbFxWMeoCFFR1cm53cmlnaHQ6OlRvb2w6OlYxYgZwcm90bzM", [file_turnwright_tool_v1_workspace]);
+  fileDesc("Ch90dXJud3JpZ2h0L3Rvb2wvdjEvcmVzdWx0LnByb3RvEhJ0dXJud3JpZ2h0LnRvb2wudjEiagoMVG9vbFByb2dyZXNzEgwKBHRleHQYASABKAkSDwoHY2hhbm5lbBgCIAEoDRIxCgVmaWxlcxgDIAEoCzIdLnR1cm53cmlnaHQudG9vbC52MS5TY2FuUGllY2VIAIgBAUIICgZfZmlsZXMiKwoMVG9vbFByb3Bvc2FsEgwKBGJvZHkYASABKAkSDQoFc3RhdGUYAiABKAwilgEKEFRvb2xNb2RlbFJlcXVlc3QSLgoIbWVzc2FnZXMYASADKAsyHC50dXJud3JpZ2h0LnR5cGVzLnYxLk1lc3NhZ2USGQoRb3V0cHV0X3Rva2Vuc19tYXgYAiABKA0SGAoLdGVtcGVyYXR1cmUYAyABKAFIAIgBARINCgVzdGF0ZRgEIAEoDEIOCgxfdGVtcGVyYXR1cmUiWwoPVG9vbE1vZGVsQW5zd2VyEgwKBHRleHQYASABKAkSDQoFbW9kZWwYAiABKAkSCwoDY3V0GAMgASgIEg8KB3Byb2JsZW0YBCABKAkSDQoFc3RhdGUYBSABKAwilAEKClRvb2xSZXN1bHQSKwoFcGFydHMYASADKAsyHC50dXJud3JpZ2h0LnRvb2wudjEuVG9vbFBhcnQSDgoGc3RhdHVzGAIgASgNEjsKCXdvcmtzcGFjZRgDIAEoCzIjLnR1cm53cmlnaHQudG9vbC52MS5Xb3Jrc3BhY2VSZXN1bHRIAIgBAUIMCgpfd29ya3NwYWNlIpgBCghUb29sUGFydBIOCgR0ZXh0GAEgASgJSAASLgoFaW1hZ2UYAiABKAsyHS50dXJud3JpZ2h0LnRvb2wudjEuVG9vbEltYWdlSAASFAoKc3RydWN0dXJlZBgDIAEoCUgAEi4KBWVudHJ5GAQgASgLMh0udHVybndyaWdodC50b29sLnYxLlRvb2xFbnRyeUgAQgYKBGtpbmQiLAoJVG9vbEltYWdlEhEKCW1pbWVfdHlwZRgBIAEoCRIMCgRkYXRhGAIgASgMIjgKCVRvb2xFbnRyeRIMCgRuYW1lGAEgASgJEgwKBGJvZHkYAiABKAkSDwoHc3VtbWFyeRgDIAEoCUKeAQoWY29tLnR1cm53cmlnaHQudG9vbC52MVABWkFnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90b29sL3YxO3Rvb2x2MaoCElR1cm53cmlnaHQuVG9vbC5WMcoCElR1cm53cmlnaHRcVG9vbFxWMeoCFFR1cm53cmlnaHQ6OlRvb2w6OlYxYgZwcm90bzM", [file_turnwright_tool_v1_workspace, file_turnwright_types_v1_message]);
 
 /**
  * Describes the message turnwright.tool.v1.ToolProgress.
@@ -26,30 +27,44 @@ export const ToolProposalSchema = /*@__PURE__*/
   messageDesc(file_turnwright_tool_v1_result, 1);
 
 /**
+ * Describes the message turnwright.tool.v1.ToolModelRequest.
+ * Use `create(ToolModelRequestSchema)` to create a new message.
+ */
+export const ToolModelRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_tool_v1_result, 2);
+
+/**
+ * Describes the message turnwright.tool.v1.ToolModelAnswer.
+ * Use `create(ToolModelAnswerSchema)` to create a new message.
+ */
+export const ToolModelAnswerSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_tool_v1_result, 3);
+
+/**
  * Describes the message turnwright.tool.v1.ToolResult.
  * Use `create(ToolResultSchema)` to create a new message.
  */
 export const ToolResultSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_result, 2);
+  messageDesc(file_turnwright_tool_v1_result, 4);
 
 /**
  * Describes the message turnwright.tool.v1.ToolPart.
  * Use `create(ToolPartSchema)` to create a new message.
  */
 export const ToolPartSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_result, 3);
+  messageDesc(file_turnwright_tool_v1_result, 5);
 
 /**
  * Describes the message turnwright.tool.v1.ToolImage.
  * Use `create(ToolImageSchema)` to create a new message.
  */
 export const ToolImageSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_result, 4);
+  messageDesc(file_turnwright_tool_v1_result, 6);
 
 /**
  * Describes the message turnwright.tool.v1.ToolEntry.
  * Use `create(ToolEntrySchema)` to create a new message.
  */
 export const ToolEntrySchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_result, 5);
+  messageDesc(file_turnwright_tool_v1_result, 7);
 

@@ -6,8 +6,8 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import type { Message } from "@bufbuild/protobuf";
 import type { EffectClass } from "../../types/v1/command_record_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { ToolModelAnswer, ToolModelRequest, ToolProgress, ToolProposal, ToolResult } from "./result_pb.js";
 import type { WorkspaceCall } from "./workspace_pb.js";
-import type { ToolProgress, ToolProposal, ToolResult } from "./result_pb.js";
 
 /**
  * Describes the file turnwright/tool/v1/tool_service.proto.
@@ -252,7 +252,7 @@ export declare type DispatchRequest = Message<"turnwright.tool.v1.DispatchReques
   callback?: Callback | undefined;
 
   /**
-   * After a proposal was accepted: its `state`. Absent: this is the first Dispatch of the call.
+   * After a proposal was accepted: its `state`. Absent: this is the first Dispatch of the call, or a model was asked since.
    *
    * @generated from field: optional bytes proposal_state = 10;
    */
@@ -264,6 +264,13 @@ export declare type DispatchRequest = Message<"turnwright.tool.v1.DispatchReques
    * @generated from field: string comment = 12;
    */
   comment: string;
+
+  /**
+   * After a request to a model: what has come of it. Absent: there was none, or a proposal since.
+   *
+   * @generated from field: optional turnwright.tool.v1.ToolModelAnswer model_answer = 13;
+   */
+  modelAnswer?: ToolModelAnswer | undefined;
 
   /**
    * Version of the tool that the loop was offered.
@@ -310,8 +317,6 @@ export declare type Callback = Message<"turnwright.tool.v1.Callback"> & {
   /**
    * A token for `authorization: Bearer`, limited to the project. It gives READ and FILES, as far as whom the call is made for has
    * them, and nothing else: not even what needs an identity only. It ends with this Dispatch, and is taken at this address alone.
-   * That of the deployment's own process for MCP servers, which none of them gets, has all rights of that person in the project,
-   * and ends by time.
    *
    * @generated from field: string token = 2;
    */
@@ -366,6 +371,14 @@ export declare type DispatchResponse = Message<"turnwright.tool.v1.DispatchRespo
      */
     value: ToolResult;
     case: "result";
+  } | {
+    /**
+     * It wants a model to be asked; the last message.
+     *
+     * @generated from field: turnwright.tool.v1.ToolModelRequest model_request = 4;
+     */
+    value: ToolModelRequest;
+    case: "modelRequest";
   } | { case: undefined; value?: undefined };
 };
 
@@ -448,8 +461,8 @@ export declare const ToolService: GenService<{
     output: typeof DescribeResponseSchema;
   },
   /**
-   * Carries out a call: any number of pieces of progress, then one proposal or one result, which end the stream. A status other
-   * than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
+   * Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
+   * stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
    * FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
    *
    * A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without

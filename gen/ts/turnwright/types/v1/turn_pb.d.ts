@@ -356,6 +356,21 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
    * @generated from field: optional turnwright.types.v1.RunPath path = 26;
    */
   path?: RunPath | undefined;
+
+  /**
+   * Tokens of models that tools have asked in this turn: as their vendors reported them, else as they were reserved. Not part of
+   * `usage` and of `lost_tokens`.
+   *
+   * @generated from field: uint64 tool_tokens = 27;
+   */
+  toolTokens: bigint;
+
+  /**
+   * Cost of `tool_tokens` in US dollars, as far as a price was known.
+   *
+   * @generated from field: double tool_cost_usd = 28;
+   */
+  toolCostUsd: number;
 };
 
 /**
