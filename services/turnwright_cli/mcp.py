@@ -13,9 +13,8 @@ from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, show_list
-from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_scope, open_session
-from turnwright_cli.tools import CHECK_S, show_checked
+from turnwright_cli.tools import CHECK_S, register, show_checked
 
 ADDRESS: Final = "mcp"
 """The address of an MCP server among the servers of tools, and the header with its registration."""
@@ -56,13 +55,7 @@ async def add_server(
     }  # fmt: skip
     server = _server(name, registration)
     server.tools.extend(only)
-    if seconds is not None:
-        server.timeout.FromMilliseconds(round(seconds * 1000))
-    async with open_scope(call, deployment=deployment) as (client, project):
-        made = await client.add_tool_server(project, server)
-        if project and not call.as_json:
-            return show_checked(await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S))
-    return answer(call, [made], f"{safe_line(name)}: registered")
+    return await register(call, server, seconds, deployment=deployment)
 
 
 async def import_servers(call: Invocation, *, file: Path | None) -> int:

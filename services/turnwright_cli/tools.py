@@ -46,13 +46,19 @@ async def add_server(
         secret_headers={key.lower(): value for key, value in secret_headers},
         tools=only,
     )
+    return await register(call, server, seconds, deployment=deployment)
+
+
+async def register(
+    call: Invocation, server: catalogue_pb.ToolServer, seconds: float | None, *, deployment: bool
+) -> int:
     if seconds is not None:
         server.timeout.FromMilliseconds(round(seconds * 1000))
     async with open_scope(call, deployment=deployment) as (client, project):
         made = await client.add_tool_server(project, server)
         if project and not call.as_json:
-            return show_checked(await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S))
-    return answer(call, [made], f"{safe_line(name)}: registered")
+            return show_checked(await client.list_tools(project, check=True, server=server.name, timeout_s=CHECK_S))
+    return answer(call, [made], f"{safe_line(server.name)}: registered")
 
 
 async def remove_server(call: Invocation, *, name: str, deployment: bool) -> int:

@@ -63,26 +63,14 @@ class DescribedTool(Struct, frozen=True):
     proposes: bool = False
 
 
-class ServedTool(Struct, frozen=True, omit_defaults=True):
-    """A tool of a server, as a loop keeps it."""
+class ServedTool(DescribedTool, frozen=True, omit_defaults=True, kw_only=True):
+    """A tool of a server, as a loop keeps it: `server.tool`. Arguments are checked against its schema; empty: any."""
 
-    name: str
-    """`server.tool`."""
     server: str
     server_name: str
     """The name that the server has for it."""
-    description: str = ""
-    schema: str = ""
-    """JSON Schema that its arguments are checked against; empty: any."""
     shown: str = ""
-    """What a model is shown in its place; empty: the schema itself."""
-    effect_class: EffectClass = EffectClass.OUTSIDE
-    title: str = ""
-    read_only: bool = False
-    destructive: bool = False
-    open_world: bool = True
-    version: str = ""
-    proposes: bool = False
+    """What a model is shown in place of the schema; empty: the schema itself."""
     problem: str = ""
     """What was cut off, or why it is not offered."""
     is_refused: bool = False
@@ -165,11 +153,8 @@ def _spec(server: str, name: str, one: DescribedTool, seconds_max: float) -> Ser
         refusal = f"Its name has {len(one.name)} characters, and 1 to {VERSION_CHARS_MAX} are allowed."
     return ServedTool(
         name,
-        server,
-        one.name[:VERSION_CHARS_MAX],
         description,
         schema,
-        shown,
         one.effect_class,
         one.title[:TITLE_CHARS_MAX],
         one.read_only or one.effect_class is EffectClass.PURE,
@@ -177,8 +162,11 @@ def _spec(server: str, name: str, one: DescribedTool, seconds_max: float) -> Ser
         one.open_world,
         one.version[:VERSION_CHARS_MAX],
         one.proposes,
-        refusal or " ".join(problems),
-        bool(refusal),
+        server=server,
+        server_name=one.name[:VERSION_CHARS_MAX],
+        shown=shown,
+        problem=refusal or " ".join(problems),
+        is_refused=bool(refusal),
     )
 
 
