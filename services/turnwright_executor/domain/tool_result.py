@@ -132,7 +132,12 @@ def _plain(text: str) -> str:
 
 
 def _indented(text: str) -> str:
+    """A short JSON text as people write it: indented, a long one could grow without a bound."""
+    if len(text) > INLINE_BYTES_MAX:
+        return _plain(text)
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+        made = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
     except (ValueError, RecursionError):
         return _plain(text)
+    # Half of a surrogate pair, which JSON may have, can stand in no message.
+    return made.encode(errors="replace").decode()

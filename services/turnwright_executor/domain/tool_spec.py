@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.json_schema import check_schema, countdown
 from turnwright_core.json_text import JsonMapping, JsonObject
@@ -39,11 +40,14 @@ SCHEMAS_S_MAX: Final = 4.0
 """Nor those that are left when the schemas of a server have taken as long."""
 TOOLS_MAX: Final = 1000
 """Tools of one server."""
+LIST_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Texts and schemas of the tools of one server, in bytes of UTF-8; those behind are not offered."""
 SHORT_CHARS_MAX: Final = 200
 WORDS_SHOWN_MAX: Final = 32
 VERSION_CHARS_MAX: Final = 128
 TITLE_CHARS_MAX: Final = 128
 
+_TOO_MUCH: Final = f"The tools before it take the {LIST_BYTES_MAX} bytes that one server has."
 _UNFIT: Final = re.compile(r"[^a-z0-9_]+")
 _NO_SCHEMA: Final[JsonObject] = {"type": "object"}
 
@@ -104,14 +108,20 @@ def specs_of(
     wanted = frozenset(allowed)
     chosen = [one for one in described[:TOOLS_MAX] if not wanted or one.name in wanted]
     names = mapped_names(server, [one.name for one in chosen])
-    left_s = countdown(schemas_s_max)
+    left_s, left = countdown(schemas_s_max), LIST_BYTES_MAX
     seen: set[str] = set()
     specs = []
     for one in chosen:
         if one.name not in seen:
-            specs.append(_spec(server, names[one.name], one, min(SCHEMA_S_MAX, left_s())))
+            made = _spec(server, names[one.name], one, min(SCHEMA_S_MAX, left_s()))
+            left -= len(made.description.encode()) + len(made.schema.encode())
+            specs.append(made if left >= 0 else _refused(made))
         seen.add(one.name)
     return specs
+
+
+def _refused(spec: ServedTool) -> ServedTool:
+    return replace(spec, description="", schema="", shown="", problem=_TOO_MUCH, is_refused=True)
 
 
 def mapped_names(server: str, names: Sequence[str]) -> dict[str, str]:
@@ -177,6 +187,10 @@ def _checked(text: str, seconds_max: float) -> JsonObject:
     schema = check_schema(text, seconds_max)
     if schema.get("type") != "object":
         raise ValueError("Its schema is not of type object")
+    try:
+        json.dumps(schema, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("Its schema has half of a surrogate pair, which no message can have") from None
     return schema
 
 

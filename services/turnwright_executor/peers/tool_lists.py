@@ -11,7 +11,8 @@ from turnwright.executor.v1 import tools_pb2 as pb
 
 from turnwright_core.checks import invalid
 from turnwright_core.text import count_tokens
-from turnwright_executor.peers.tool_servers import GrpcToolServers, ServerState
+from turnwright_executor.peers.tool_listings import ServerState
+from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.tools.catalogue import ToolCatalogue, tokens_of
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter

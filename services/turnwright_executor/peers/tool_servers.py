@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from msgspec import Struct
-from msgspec.structs import replace
 from turnwright.tool.v1 import tool_service_pb2 as pb
 from turnwright.tool.v1 import tool_service_pb2_grpc, workspace_pb2
 
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc.certificates import Tls
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
-from turnwright_executor.domain.tool_spec import ServedTool, specs_of
+from turnwright_executor.domain.tool_spec import ServedTool
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
 from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
+from turnwright_executor.peers.tool_listings import Listing, ServerState, listed, merged
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
-from turnwright_executor.wire.tools import answer_to_pb, described_from_pb, question_from_pb, result_from_pb
+from turnwright_executor.wire.tools import answer_to_pb, question_from_pb, result_from_pb
 from turnwright_kit.logs import get_logger
 
 CONNECT_S: Final = 2.0
@@ -37,8 +37,6 @@ DESCRIBE_S: Final = 5.0
 """Seconds that a server may take to say what it brings."""
 START_CHECK_S: Final = 40.0
 """The same of a program that has to start first, and perhaps is loaded, where somebody waits for the check."""
-REFRESH_S: Final = 5.0
-"""Seconds after which it is asked again."""
 AWAY_S: Final = 3.0
 """Seconds for which one that was away is not tried again."""
 LOOK_S: Final = 0.1
@@ -46,6 +44,8 @@ LOOK_S: Final = 0.1
 CANCEL_S: Final = 2.0
 CONNECTIONS_MAX: Final = 1024
 """Servers, and lists of them, that are remembered."""
+LISTINGS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What all lists may take together."""
 DETAIL_CHARS_MAX: Final = 1000
 
 _HTTP: Final = {
@@ -73,6 +73,8 @@ _LOST: Final = frozenset(
 )
 """Statuses after which nobody knows what became of a call."""
 
+_TOO_LONG: Final = "Received message larger than max"
+"""How gRPC says here that a message was not taken: nothing else tells it from what a server says."""
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 _log = get_logger("tools")
@@ -80,23 +82,6 @@ _log = get_logger("tools")
 
 Callback = Callable[[str, str, float], AbstractContextManager[pb.Callback | None]]
 """How a call may call back while the context lasts; None: it may not. See Callbacks."""
-
-
-class Listing(Struct, frozen=True):
-    """What a server has said last, for a project."""
-
-    specs: tuple[ServedTool, ...] = ()
-    version: str = ""
-    problem: str = ""
-    asked_s: float = 0.0
-    raw: bytes = b""
-
-
-class ServerState(Struct, frozen=True):
-    """A server as this executor sees it."""
-
-    server: RegisteredServer
-    listing: Listing
 
 
 class GrpcToolServers:
@@ -154,19 +139,12 @@ class GrpcToolServers:
             return []
         wanted = [one for one in servers if only in ("", one.name) and (hosts or not one.workspaces)]
         listings = await asyncio.gather(*(self._listing(one, project, check=check) for one in wanted))
-        taken: set[str] = set()
-        states = []
-        for server, listing in zip(wanted, listings, strict=True):
-            problem = f"The deployment has a server {server.name}, too: give this one another name."
-            states.append(ServerState(server, Listing(problem=problem) if server.name in taken else listing))
-            taken.add(server.name)
-        return states
+        return merged(list(map(ServerState, wanted, listings)))
 
     async def _listing(self, server: RegisteredServer, project: str, *, check: bool) -> Listing:
         key = server, project
         known = self._listings.get(key)
-        is_fresh = known is not None and time.monotonic() - known.asked_s < REFRESH_S
-        if known is not None and is_fresh and not check:
+        if known is not None and known.is_fresh and not check:
             return known
         asking = self._asking.get(key)
         if asking is None:
@@ -188,37 +166,27 @@ class GrpcToolServers:
         try:
             stub = tool_service_pb2_grpc.ToolServiceStub(await self._ready(server))
             request = pb.DescribeRequest(project=project, version=before.version)
-            answer = await stub.Describe(request, timeout=most_s, metadata=self._metadata(server))
-            listing = await self._listed(server, answer, before)
+            asking = stub.Describe(request, timeout=most_s, metadata=self._metadata(server))
+            # gRPC gives None for bytes that are no message.
+            answer: pb.DescribeResponse | None = await asking
+            wrong = f"{server.name} at {server.address} answers something else than the contract says."
+            listing = before.lost(wrong) if answer is None else await listed(server, answer, before)
         except Away as away:
-            listing = Listing(before.specs, before.version, str(away), time.monotonic(), before.raw)
+            listing = before.lost(str(away))
         except grpc.aio.AioRpcError as error:
             why = _words(error)
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 why = f"it has not answered within {most_s:g} s. It may still be starting: check it again"
             place = "" if server.is_bridged else f" at {server.address}"
-            problem = f"{server.name}{place} does not say what it brings: {why}"
-            listing = Listing(before.specs, before.version, problem, time.monotonic(), before.raw)
+            listing = before.lost(f"{server.name}{place} does not say what it brings: {why}")
         if listing.problem and listing.problem != before.problem:
             _log.warning("tool_server_lost", server=server.name, project=project, problem=listing.problem)
-        if len(self._listings) >= CONNECTIONS_MAX and key not in self._listings:
-            del self._listings[next(iter(self._listings))]
+        self._listings.pop(key, None)
         self._listings[key] = listing
+        size = sum(one.size for one in self._listings.values())
+        while len(self._listings) > CONNECTIONS_MAX or size > LISTINGS_BYTES_MAX:
+            size -= self._listings.pop(next(iter(self._listings))).size
         return listing
-
-    async def _listed(self, server: RegisteredServer, answer: pb.DescribeResponse, before: Listing) -> Listing:
-        now_s = time.monotonic()
-        if answer.unchanged and before.raw:
-            return Listing(before.specs, before.version, "", now_s, before.raw)
-        raw = answer.SerializeToString(deterministic=True)
-        if raw == before.raw:
-            return Listing(before.specs, before.version, "", now_s, raw)
-        described = [described_from_pb(one) for one in answer.tools]
-        # What a sandbox host has is for executors.
-        described = [] if server.workspaces else described
-        specs = await asyncio.to_thread(specs_of, server.name, described, server.tools)
-        specs = [replace(one, registration=server.registration) for one in specs]
-        return Listing(tuple(specs), answer.version, "", now_s, raw)
 
     async def dispatch(self, server: str, call: RemoteCall) -> AsyncGenerator[CallEvent]:
         """See tools.remote.ToolServers."""
@@ -249,7 +217,12 @@ class GrpcToolServers:
             stream = stub.Dispatch(request, timeout=left_s, metadata=metadata)
             is_over = False
             try:
-                async for message in stream:
+                # gRPC gives None for bytes that are no message.
+                messages: AsyncIterable[pb.DispatchResponse | None] = stream
+                async for message in messages:
+                    if message is None:
+                        text = f"The server {server} has sent something else than an event of a call."
+                        raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
                     is_over = not message.HasField("progress")
                     yield message
                     if is_over:
@@ -424,6 +397,8 @@ def _request(call: RemoteCall, callback: pb.Callback | None, left_s: float) -> p
 def _failed(server: RegisteredServer, timeout_s: float, error: grpc.aio.AioRpcError) -> CallFailedError:
     outcome = _HTTP.get(error.code(), "tool:500")
     text = f"{server.name}: {_words(error)}"
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LONG in (error.details() or ""):
+        outcome, text = "too_large:502", f"{server.name} has answered with more than {MESSAGE_BYTES_MAX} bytes at once."
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         text = f"{server.name} gave no result within {timeout_s:g} s."
     return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in _LOST)

@@ -47,6 +47,11 @@ ROUNDS_MAX: Final = 20
 
 PROPOSAL_CHARS_MAX: Final = 64 * 1024
 PROGRESS_BYTES_MAX: Final = 16 * 1024 * 1024
+WAITING_CHARS_MAX: Final = 256 * 1024
+"""Of progress that waits to be stored, in code points; then the server waits, too."""
+PIECES_MAX: Final = 10_000
+"""Pieces of progress after which each takes at least PIECE_S: a server that floods is read slowly."""
+PIECE_S: Final = 0.001
 SHOWN_ARGUMENTS_CHARS_MAX: Final = 4000
 
 
@@ -283,6 +288,10 @@ class _Running:
         self._output = output
         self._is_open = False
         self._bytes = 0
+        self._pieces = 0
+        self._waiting: list[str] = []
+        self._chars = 0
+        self._storing: asyncio.Task[None] | None = None
 
     async def to_end(self, events: AsyncGenerator[_Passed]) -> CallProposal | ToolResult:
         """The last event. Raises CallFailedError; OutputEndedError if somebody ends the output."""
@@ -296,6 +305,7 @@ class _Running:
                 raise OutputEndedError
             return working.result()
         finally:
+            tasks += [self._storing] if self._storing else []  # type: ignore[list-item]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -304,20 +314,40 @@ class _Running:
         async with aclosing(events):
             async for event in events:
                 if not isinstance(event, CallProgress):
+                    if self._storing:
+                        await self._storing
                     return event
                 await self._grow(event.text.replace("\0", ""))
         raise CallFailedError("protocol:502", "The server ended the call without a result.", is_sent=True, is_lost=True)
 
     async def _grow(self, text: str) -> None:
+        """Take a piece. What comes while an earlier one is being stored is stored together after it."""
+        self._pieces += 1
+        if self._pieces > PIECES_MAX:
+            await asyncio.sleep(PIECE_S)
         left = PROGRESS_BYTES_MAX - self._bytes
         text = text[:left].encode()[:left].decode(errors="ignore")
         if not self._output or not text:
             return
-        if not self._is_open:
-            await self._output.open()
-            self._is_open = True
         self._bytes += len(text.encode())
-        await self._output.append(self._output.numbers[0], text)
+        self._waiting.append(text)
+        self._chars += len(text)
+        if self._storing is None or self._storing.done():
+            if self._storing:
+                self._storing.result()
+            self._storing = asyncio.create_task(self._store(self._output), name="progress of a call")
+        if self._chars > WAITING_CHARS_MAX:
+            await self._storing
+
+    async def _store(self, output: CommandOutput) -> None:
+        if not self._is_open:
+            await output.open()
+            self._is_open = True
+        while self._waiting:
+            text = "".join(self._waiting)
+            self._waiting.clear()
+            self._chars = 0
+            await output.append(output.numbers[0], text)
 
     async def close(self, state: State) -> None:
         if self._output and self._is_open:
@@ -359,7 +389,7 @@ def text_of(spec: ServedTool) -> str:
     lines = [f"## <{spec.name}{shown}/> - {first}", *([rest.strip()] if rest.strip() else [])]
     for name, about in properties.items():
         lines.append(f"* `{name}`{_of_argument(about if isinstance(about, dict) else {}, is_needed=name in needed)}")
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\0", "")
 
 
 def _of_argument(about: JsonObject, *, is_needed: bool) -> str:

@@ -49,7 +49,7 @@ def described_from_pb(tool: tool_service_pb2.Tool) -> DescribedTool:
         tool.description.replace("\0", ""),
         tool.schema,
         effect_class_from_pb(tool.effect_class),
-        " ".join(hints.title.split()),
+        " ".join(hints.title.replace("\0", "").split()),
         hints.read_only,
         hints.destructive,
         hints.open_world if hints.HasField("open_world") else True,

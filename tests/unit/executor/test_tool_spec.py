@@ -4,9 +4,11 @@ import json
 import re
 
 import pytest
+from turnwright.tool.v1 import tool_service_pb2
 
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.tool_result import EntryPart, ImagePart, StructuredPart, TextPart, ToolResult, done_of
+from turnwright_executor.domain.tool_servers import RegisteredServer
 from turnwright_executor.domain.tool_spec import (
     SCHEMA_BYTES_MAX,
     SCHEMA_SHOWN_BYTES_MAX,
@@ -16,6 +18,14 @@ from turnwright_executor.domain.tool_spec import (
     specs_of,
 )
 from turnwright_executor.domain.toolset import Need
+from turnwright_executor.peers.tool_listings import (
+    REFRESH_S,
+    REFRESH_S_MAX,
+    Listing,
+    ServerState,
+    listed,
+    merged,
+)
 from turnwright_executor.tools.outside import arguments_of
 from turnwright_executor.tools.remote import text_of
 from turnwright_grammar.native import commands_from_call
@@ -83,6 +93,36 @@ def test_the_schemas_of_a_server_have_one_time_limit():
     plain, late = specs_of("s", described, schemas_s_max=0.0)
     assert (plain.is_refused, late.is_refused) == (False, True)
     assert "takes too long to check" in late.problem
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_says_another_list_each_time_is_asked_more_and_more_seldom():
+    server = RegisteredServer("t", "127.0.0.1:1")
+    # Loads the library of schemas, which is no fault of a list.
+    spec(schema="{}")
+
+    def answer(number):
+        return tool_service_pb2.DescribeResponse(tools=[tool_service_pb2.Tool(name=f"tool_{number}")])
+
+    found = await listed(server, answer(0), Listing())
+    assert found.refresh_s == REFRESH_S
+    for number in range(1, 20):
+        found = await listed(server, answer(number), found)
+        assert found.refresh_s >= min(REFRESH_S_MAX, REFRESH_S * 2**number)
+        assert [spec.name for spec in found.specs] == [f"t.tool_{number}"]
+    for _ in range(20):
+        found = await listed(server, answer(19), found)
+    assert found.refresh_s == REFRESH_S
+    assert (await listed(server, tool_service_pb2.DescribeResponse(unchanged=True), found)).specs == found.specs
+
+
+def test_all_servers_of_a_project_fit_into_a_snapshot():
+    def state(name, size):
+        return ServerState(RegisteredServer(name, "127.0.0.1:1"), Listing(size=size))
+
+    states = merged([state("a", 5 << 20), state("b", 4 << 20), state("a", 1), state("c", 3 << 20)])
+    assert ["fewer" in one.listing.problem for one in states] == [False, True, False, False]
+    assert "another name" in states[2].listing.problem
 
 
 def test_schemas_that_can_be_used_are_offered():

@@ -89,7 +89,8 @@ type DescribeResponse struct {
 	// Version of the list: other tools, other texts or other schemas have another one. At most 128 characters. Empty: the executor
 	// compares the lists.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// The tools, at most 1000; the rest is left out. Empty if `unchanged`.
+	// The tools, at most 1000; the rest is left out. What comes after 2 MiB of descriptions and schemas is not offered. Empty if
+	// `unchanged`.
 	Tools []*Tool `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
 	// True: the list is that of the version in the request.
 	Unchanged bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`

@@ -65,7 +65,9 @@ class DescribeResponse(_message.Message):
     """True: the list is that of the version in the request."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """The tools, at most 1000; the rest is left out. Empty if `unchanged`."""
+        """The tools, at most 1000; the rest is left out. What comes after 2 MiB of descriptions and schemas is not offered. Empty if
+        `unchanged`.
+        """
 
     def __init__(
         self,

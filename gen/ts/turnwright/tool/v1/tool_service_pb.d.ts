@@ -56,7 +56,8 @@ export declare type DescribeResponse = Message<"turnwright.tool.v1.DescribeRespo
   version: string;
 
   /**
-   * The tools, at most 1000; the rest is left out. Empty if `unchanged`.
+   * The tools, at most 1000; the rest is left out. What comes after 2 MiB of descriptions and schemas is not offered. Empty if
+   * `unchanged`.
    *
    * @generated from field: repeated turnwright.tool.v1.Tool tools = 2;
    */
