@@ -13,6 +13,7 @@ import textwrap
 
 from google.protobuf.compiler.plugin_pb2 import CodeGeneratorRequest, CodeGeneratorResponse
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 VALUES = {
     "types": """
@@ -119,6 +120,9 @@ DEFAULTS = {
 }  # fmt: skip
 """Defaults that are not those of messages: what JSON leaves out."""
 
+CODE_FIELD = 50735
+"""The option of a reason that says its code (types/v1/error.proto): a table of its own, CODES."""
+
 LIBRARIES = {
     "collections.abc": ("Mapping", "Sequence"),
     "enum": ("IntEnum",),
@@ -211,7 +215,13 @@ class Module:
         for index, value in enumerate(enum.value):
             lines.append(f"    {value.name.removeprefix(prefix)} = {value.number}")
             lines += comments.docstring((5, at, 2, index))
-        return [*lines, ""]
+        codes = [
+            f"    {enum.name}.{value.name.removeprefix(prefix)}: {field.data.decode()!r},".replace("'", '"')
+            for value in enum.value
+            for field in UnknownFieldSet(value.options)
+            if field.field_number == CODE_FIELD
+        ]
+        return [*lines, *(["", "", "CODES = {", *codes, "}"] if codes else []), ""]
 
     def struct(self, message: DescriptorProto, comments: Comments, at: int) -> list[str]:
         options = "frozen=True" + (", omit_defaults=True" if message.name in SHORT_JSON else "")

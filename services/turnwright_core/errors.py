@@ -14,15 +14,15 @@
     ├── DeadlineError        DEADLINE_EXCEEDED    repeat with more time
     └── InternalError        INTERNAL             report the error id
 
-`CLASS_OF_REASON` is total over the reasons of the contract; a test proves it. The codes are put on the wire by
-`kit/errors.py`, and read there by `core/rpc/errors.py`: nothing here knows gRPC. Source: architecture 14.
+The codes are put on the wire by `kit/errors.py`, and read there by `core/rpc/errors.py`: nothing here knows gRPC.
+Source: architecture 14.
 """
 
 from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from turnwright_values.errors import ErrorReason
+from turnwright_values.errors import CODES, ErrorReason
 
 Reason: TypeAlias = ErrorReason
 """Why an rpc failed."""
@@ -30,6 +30,9 @@ Reason: TypeAlias = ErrorReason
 
 class TurnwrightError(Exception):
     """An error for the caller. The message is for people and contains no secrets."""
+
+    code = ""
+    """The gRPC code, by its name."""
 
     def __init__(self, reason: Reason, message: str, **metadata: object) -> None:
         super().__init__(message)
@@ -44,106 +47,78 @@ class TurnwrightError(Exception):
 class InvalidError(TurnwrightError):
     """Change the call."""
 
+    code = "INVALID_ARGUMENT"
+
 
 class MissingError(TurnwrightError):
     """Name something that exists."""
+
+    code = "NOT_FOUND"
 
 
 class ExistsError(TurnwrightError):
     """Choose another name."""
 
+    code = "ALREADY_EXISTS"
+
 
 class UnauthenticatedError(TurnwrightError):
     """Send a valid token."""
+
+    code = "UNAUTHENTICATED"
 
 
 class DeniedError(TurnwrightError):
     """Ask for less, or with another token."""
 
+    code = "PERMISSION_DENIED"
+
 
 class PreconditionError(TurnwrightError):
     """Bring the state in order first."""
+
+    code = "FAILED_PRECONDITION"
 
 
 class ConflictError(TurnwrightError):
     """Read again, then retry."""
 
+    code = "ABORTED"
+
 
 class RangeError(TurnwrightError):
     """Start from a snapshot."""
+
+    code = "OUT_OF_RANGE"
 
 
 class ExhaustedError(TurnwrightError):
     """Wait, or make it smaller."""
 
+    code = "RESOURCE_EXHAUSTED"
+
 
 class UnavailableError(TurnwrightError):
     """Retry later."""
+
+    code = "UNAVAILABLE"
 
 
 class DeadlineError(TurnwrightError):
     """Retry with more time."""
 
+    code = "DEADLINE_EXCEEDED"
+
 
 class InternalError(TurnwrightError):
     """Report the error id."""
 
+    code = "INTERNAL"
 
-CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
-    Reason.UNSPECIFIED: InternalError,
-    Reason.INTERNAL: InternalError,
-    Reason.UNAUTHENTICATED: UnauthenticatedError,
-    Reason.TIER_FORBIDDEN: DeniedError,
-    Reason.WRITER_FORBIDDEN: DeniedError,
-    Reason.INVALID_FIELD: InvalidError,
-    Reason.LIMIT_EXCEEDED: InvalidError,
-    Reason.PROJECT_NOT_FOUND: MissingError,
-    Reason.RUN_NOT_FOUND: MissingError,
-    Reason.ENTRY_NOT_FOUND: MissingError,
-    Reason.MODEL_NOT_FOUND: MissingError,
-    Reason.MODEL_REQUIRED: InvalidError,
-    Reason.RUN_EXISTS: ExistsError,
-    Reason.TRANSITION_FORBIDDEN: PreconditionError,
-    Reason.LEASE_LOST: PreconditionError,
-    Reason.REVISION_CONFLICT: ConflictError,
-    Reason.NOT_PROPOSED: PreconditionError,
-    Reason.CURSOR_FOREIGN: RangeError,
-    Reason.WORKSPACE_UNAVAILABLE: PreconditionError,
-    Reason.QUEUE_FULL: ExhaustedError,
-    Reason.REQUEST_ID_REUSED: ExistsError,
-    Reason.SERVICE_UNAVAILABLE: UnavailableError,
-    Reason.VENDOR_NOT_CONFIGURED: PreconditionError,
-    Reason.VENDOR_UNREACHABLE: UnavailableError,
-    Reason.VENDOR_AUTH: DeniedError,
-    Reason.VENDOR_REJECTED: PreconditionError,
-    Reason.VENDOR_RATE_LIMIT: ExhaustedError,
-    Reason.VENDOR_FAILED: UnavailableError,
-    Reason.STREAM_INTERRUPTED: UnavailableError,
-    Reason.VENDOR_PROTOCOL: PreconditionError,
-    Reason.CONTEXT_EXCEEDED: ExhaustedError,
-    Reason.VENDOR_TIMEOUT: DeadlineError,
-    Reason.DRAINING: UnavailableError,
-    Reason.LEASE_HELD: PreconditionError,
-    Reason.PACKET_BASE_MISSING: PreconditionError,
-    Reason.TURN_NOT_FOUND: MissingError,
-    Reason.SCHEME_FIXED: PreconditionError,
-    Reason.DATABASE_UNAVAILABLE: UnavailableError,
-    Reason.VERSION_MISMATCH: PreconditionError,
-    Reason.PLUGIN_FAILED: PreconditionError,
-    Reason.NOT_OWNER: PreconditionError,
-    Reason.MESSAGE_TOO_LARGE: ExhaustedError,
-    Reason.PLAN_ENTRY: InvalidError,
-    Reason.COMMAND_GATED: PreconditionError,
-    Reason.PROMPT_MESSAGE_UNKNOWN: PreconditionError,
-    Reason.PROMPT_TARGET_MISSING: PreconditionError,
-    Reason.PROMPT_SHAPE_REFUSED: PreconditionError,
-    Reason.GRANT_WITHDRAWN: PreconditionError,
-    Reason.RIGHT_MISSING: DeniedError,
-    Reason.QUOTA_EXCEEDED: ExhaustedError,
-    Reason.RULE_DENIED: DeniedError,
-    Reason.TOOLS_UNKNOWN: PreconditionError,
-}
-"""The class, and thereby the canonical code, of every reason."""
+
+_CLASSES: Final = {one.code: one for one in TurnwrightError.__subclasses__()}
+CLASS_OF_REASON: Final = {reason: _CLASSES[CODES.get(reason, InternalError.code)] for reason in Reason}
+"""The class of every reason: that of its code, as the contract has it."""
 
 ANSWERED: Final = "turnwright-watching"
 """First message of a watch before there is any event, and of a model call before the vendor is called; also marks

@@ -13,23 +13,7 @@ import grpc
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from turnwright_core.errors import (
-    ConflictError,
-    DeadlineError,
-    DeniedError,
-    ExhaustedError,
-    ExistsError,
-    InternalError,
-    InvalidError,
-    MissingError,
-    PreconditionError,
-    RangeError,
-    Reason,
-    TurnwrightError,
-    UnauthenticatedError,
-    UnavailableError,
-    fault,
-)
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.rpc.errors import DOMAIN, STATUS
 from turnwright_kit.logs import get_logger
 
@@ -40,22 +24,6 @@ MESSAGE_BYTES_MIN: Final = 400
 """Minimum length of a truncated message, in bytes."""
 
 _CUT: Final = "..."
-
-CODE_OF_CLASS: Final[dict[type[TurnwrightError], grpc.StatusCode]] = {
-    InvalidError: grpc.StatusCode.INVALID_ARGUMENT,
-    MissingError: grpc.StatusCode.NOT_FOUND,
-    ExistsError: grpc.StatusCode.ALREADY_EXISTS,
-    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
-    DeniedError: grpc.StatusCode.PERMISSION_DENIED,
-    PreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
-    ConflictError: grpc.StatusCode.ABORTED,
-    RangeError: grpc.StatusCode.OUT_OF_RANGE,
-    ExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    UnavailableError: grpc.StatusCode.UNAVAILABLE,
-    DeadlineError: grpc.StatusCode.DEADLINE_EXCEEDED,
-    InternalError: grpc.StatusCode.INTERNAL,
-}
-"""The canonical code of every error class."""
 
 _log = get_logger("rpc")
 
@@ -78,7 +46,7 @@ def to_status(error: TurnwrightError) -> status_pb2.Status:
 
 
 def code_of(error: TurnwrightError) -> grpc.StatusCode:
-    return CODE_OF_CLASS[type(error)]
+    return grpc.StatusCode[error.code]
 
 
 def _status(error: TurnwrightError, message: str, metadata: Mapping[str, str]) -> status_pb2.Status:

@@ -15,138 +15,182 @@ class ErrorReason(NamedReason):
     UNSPECIFIED = 0
     """Never sent."""
     INTERNAL = 1
-    """INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
+    """A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
     UNAUTHENTICATED = 2
-    """UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`,
-    `malformed`, `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or
+    """The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+    `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or
     `certificate`)."""
     TIER_FORBIDDEN = 3
-    """PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
+    """The token does not allow the call. Metadata: `tier`, `ceiling`."""
     WRITER_FORBIDDEN = 4
-    """PERMISSION_DENIED. The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`,
-    `writer`, `outcome`."""
+    """The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`, `outcome`."""
     INVALID_FIELD = 5
-    """INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
+    """A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
     LIMIT_EXCEEDED = 6
-    """INVALID_ARGUMENT. A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an
-    entry also its `path`."""
+    """A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry also its
+    `path`."""
     PROJECT_NOT_FOUND = 7
-    """NOT_FOUND. There is no such project. Metadata: `project`."""
+    """There is no such project. Metadata: `project`."""
     RUN_NOT_FOUND = 8
-    """NOT_FOUND. There is no such run. Metadata: `project`, `run`."""
+    """There is no such run. Metadata: `project`, `run`."""
     ENTRY_NOT_FOUND = 9
-    """NOT_FOUND. There is no such entry. Metadata: `path`."""
+    """There is no such entry. Metadata: `path`."""
     MODEL_NOT_FOUND = 10
-    """NOT_FOUND. There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
+    """There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
     MODEL_REQUIRED = 11
-    """INVALID_ARGUMENT. No model was named, and the run has none. Metadata: `available`."""
+    """No model was named, and the run has none. Metadata: `available`."""
     RUN_EXISTS = 12
-    """ALREADY_EXISTS. The alias is taken by another run. Metadata: `project`, `run`."""
+    """The alias is taken by another run. Metadata: `project`, `run`."""
     TRANSITION_FORBIDDEN = 13
-    """FAILED_PRECONDITION. The current state does not allow the change. Metadata: `from`, `to`, `object`."""
+    """The current state does not allow the change. Metadata: `from`, `to`, `object`."""
     LEASE_LOST = 14
-    """FAILED_PRECONDITION. The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
-    `epoch`."""
+    """The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`, `epoch`."""
     REVISION_CONFLICT = 15
-    """ABORTED. The entry has changed since it was read, or an append would leave a gap (the values are then in
-    bytes). Metadata: `path`, `expected`, `actual`."""
+    """The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
+    Metadata: `path`, `expected`, `actual`."""
     NOT_PROPOSED = 16
-    """FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one;
-    if it was already decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339)."""
+    """The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it was already
+    decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339)."""
     CURSOR_FOREIGN = 17
-    """OUT_OF_RANGE. The cursor belongs to another history of the store; read a snapshot instead."""
+    """The cursor belongs to another history of the store; read a snapshot instead."""
     WORKSPACE_UNAVAILABLE = 18
-    """FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
+    """The executor cannot access the project's directory. Metadata: `project`, `root`."""
     QUEUE_FULL = 19
-    """RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one
-    caller: `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
-    (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
-    Metadata: `queue`, `limit`."""
+    """A bounded queue is full, or the caller has as much under way as a service takes of one caller: `calls`,
+    `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read (`unsent_bytes`).
+    The call was not done, unless its answer did not fit: retry it once some are read or have ended. Metadata:
+    `queue`, `limit`."""
     REQUEST_ID_REUSED = 20
-    """ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""
+    """The request id was already used for a different request. Metadata: `request_id`."""
     SERVICE_UNAVAILABLE = 21
-    """UNAVAILABLE. Another service did not answer. Metadata: `service`, `address`."""
+    """Another service did not answer. Metadata: `service`, `address`."""
     VENDOR_NOT_CONFIGURED = 22
-    """FAILED_PRECONDITION. The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
+    """The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
     VENDOR_UNREACHABLE = 23
-    """UNAVAILABLE. The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
-    `detail`."""
+    """The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`, `detail`."""
     VENDOR_AUTH = 24
-    """PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
+    """The vendor refused the key. Metadata: `vendor`, `http_status`."""
     VENDOR_REJECTED = 25
-    """FAILED_PRECONDITION. The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
-    `http_status`, `detail`."""
-    VENDOR_RATE_LIMIT = 26
-    """RESOURCE_EXHAUSTED. The vendor's rate limit did not clear before the deadline. Metadata: `vendor`,
-    `http_status`, `detail`."""
-    VENDOR_FAILED = 27
-    """UNAVAILABLE. The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
-    STREAM_INTERRUPTED = 28
-    """UNAVAILABLE. The vendor's stream broke off. Metadata: `vendor`, `detail`."""
-    VENDOR_PROTOCOL = 29
-    """FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
-    CONTEXT_EXCEEDED = 30
-    """RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if
-    the vendor says them, `context_length` and `prompt_tokens`, both in tokens."""
-    VENDOR_TIMEOUT = 31
-    """DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
-    DRAINING = 32
-    """UNAVAILABLE. The service is shutting down; retry."""
-    LEASE_HELD = 33
-    """FAILED_PRECONDITION. Another owner holds the run's lease. Metadata: `run`, `owner`, `address`,
-    `expires_in_ms`."""
-    PACKET_BASE_MISSING = 34
-    """FAILED_PRECONDITION. A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
-    `turn`."""
-    TURN_NOT_FOUND = 35
-    """NOT_FOUND. The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`,
-    `turn`."""
-    SCHEME_FIXED = 36
-    """FAILED_PRECONDITION. The scheme cannot be changed in this way. Metadata: `scheme`."""
-    DATABASE_UNAVAILABLE = 37
-    """UNAVAILABLE. The database does not answer, or failed during the call; retry with the same request id. Metadata:
+    """The vendor rejected the request, or does not support a required field. Metadata: `vendor`, `http_status`,
     `detail`."""
+    VENDOR_RATE_LIMIT = 26
+    """The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`, `detail`."""
+    VENDOR_FAILED = 27
+    """The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
+    STREAM_INTERRUPTED = 28
+    """The vendor's stream broke off. Metadata: `vendor`, `detail`."""
+    VENDOR_PROTOCOL = 29
+    """The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
+    CONTEXT_EXCEEDED = 30
+    """The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the vendor says them,
+    `context_length` and `prompt_tokens`, both in tokens."""
+    VENDOR_TIMEOUT = 31
+    """The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
+    DRAINING = 32
+    """The service is shutting down; retry."""
+    LEASE_HELD = 33
+    """Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+    PACKET_BASE_MISSING = 34
+    """A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`, `turn`."""
+    TURN_NOT_FOUND = 35
+    """The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+    SCHEME_FIXED = 36
+    """The scheme cannot be changed in this way. Metadata: `scheme`."""
+    DATABASE_UNAVAILABLE = 37
+    """The database does not answer, or failed during the call; retry with the same request id. Metadata: `detail`."""
     NOT_OWNER = 38
-    """FAILED_PRECONDITION. The call was forwarded here, but another executor has the run by now. Metadata: `run`,
-    `address`."""
+    """The call was forwarded here, but another executor has the run by now. Metadata: `run`, `address`."""
     VERSION_MISMATCH = 39
-    """FAILED_PRECONDITION. Client and executor have different major versions. Raised by client libraries. Metadata:
-    `version`, `client`."""
+    """Client and executor have different major versions. Raised by client libraries. Metadata: `version`,
+    `client`."""
     PLUGIN_FAILED = 40
-    """FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
-    `plugin`, `part` (`prompt` if it edits prompts), `error_id`."""
+    """A plugin failed while the packet of a turn was built; the log line has the id. Metadata: `plugin`, `part`
+    (`prompt` if it edits prompts), `error_id`."""
     MESSAGE_TOO_LARGE = 41
-    """RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
-    `turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`."""
+    """The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata `turnwright-receive-bytes`
+    with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`."""
     PLAN_ENTRY = 42
-    """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
-    UpdatePlan or DeletePlan. Metadata: `path`, `outcome`."""
+    """An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan, UpdatePlan or
+    DeletePlan. Metadata: `path`, `outcome`."""
     COMMAND_GATED = 43
-    """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state`
-    (`idle`, `generating`, ...)."""
+    """The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`, `generating`,
+    ...)."""
     PROMPT_MESSAGE_UNKNOWN = 44
-    """FAILED_PRECONDITION. An edit of a prompt names a message that the prompt does not have: it was removed, left
-    out or folded, or it belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`,
-    `plugin`."""
+    """An edit of a prompt names a message that the prompt does not have: it was removed, left out or folded, or it
+    belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`, `plugin`."""
     PROMPT_TARGET_MISSING = 45
-    """FAILED_PRECONDITION. An edit of a prompt adds to the latest message of a role that no message has. Metadata:
-    `edit`, `target`, `plugin`."""
+    """An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`, `target`,
+    `plugin`."""
     PROMPT_SHAPE_REFUSED = 46
-    """FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a
-    message of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
-    (`leading_assistant` or `trailing_assistant`), `plugin`."""
+    """The edited prompt has a form that the model's vendor does not accept: it begins with a message of the
+    assistant, or it ends with one and the model is not known to continue it. Metadata: `shape` (`leading_assistant`
+    or `trailing_assistant`), `plugin`."""
     GRANT_WITHDRAWN = 47
-    """FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more:
-    propose the effect. Metadata: `run`, `tool`."""
+    """Neither the run nor its loop accepts the effects of this tool without asking any more: propose the effect.
+    Metadata: `run`, `tool`."""
     RIGHT_MISSING = 48
-    """PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
-    deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment)."""
+    """The caller may not do this: it lacks a right, in the project that the call names or in the deployment. The
+    message says who can give it. Metadata: `right`, `project` (empty: the deployment)."""
     QUOTA_EXCEEDED = 49
-    """RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it.
-    Metadata: `metric`, `limit`, `period`."""
+    """A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata: `metric`,
+    `limit`, `period`."""
     RULE_DENIED = 50
-    """PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
+    """A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
     TOOLS_UNKNOWN = 51
-    """FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`.
-    Metadata: `digest`."""
+    """The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
+
+
+CODES = {
+    ErrorReason.INTERNAL: "INTERNAL",
+    ErrorReason.UNAUTHENTICATED: "UNAUTHENTICATED",
+    ErrorReason.TIER_FORBIDDEN: "PERMISSION_DENIED",
+    ErrorReason.WRITER_FORBIDDEN: "PERMISSION_DENIED",
+    ErrorReason.INVALID_FIELD: "INVALID_ARGUMENT",
+    ErrorReason.LIMIT_EXCEEDED: "INVALID_ARGUMENT",
+    ErrorReason.PROJECT_NOT_FOUND: "NOT_FOUND",
+    ErrorReason.RUN_NOT_FOUND: "NOT_FOUND",
+    ErrorReason.ENTRY_NOT_FOUND: "NOT_FOUND",
+    ErrorReason.MODEL_NOT_FOUND: "NOT_FOUND",
+    ErrorReason.MODEL_REQUIRED: "INVALID_ARGUMENT",
+    ErrorReason.RUN_EXISTS: "ALREADY_EXISTS",
+    ErrorReason.TRANSITION_FORBIDDEN: "FAILED_PRECONDITION",
+    ErrorReason.LEASE_LOST: "FAILED_PRECONDITION",
+    ErrorReason.REVISION_CONFLICT: "ABORTED",
+    ErrorReason.NOT_PROPOSED: "FAILED_PRECONDITION",
+    ErrorReason.CURSOR_FOREIGN: "OUT_OF_RANGE",
+    ErrorReason.WORKSPACE_UNAVAILABLE: "FAILED_PRECONDITION",
+    ErrorReason.QUEUE_FULL: "RESOURCE_EXHAUSTED",
+    ErrorReason.REQUEST_ID_REUSED: "ALREADY_EXISTS",
+    ErrorReason.SERVICE_UNAVAILABLE: "UNAVAILABLE",
+    ErrorReason.VENDOR_NOT_CONFIGURED: "FAILED_PRECONDITION",
+    ErrorReason.VENDOR_UNREACHABLE: "UNAVAILABLE",
+    ErrorReason.VENDOR_AUTH: "PERMISSION_DENIED",
+    ErrorReason.VENDOR_REJECTED: "FAILED_PRECONDITION",
+    ErrorReason.VENDOR_RATE_LIMIT: "RESOURCE_EXHAUSTED",
+    ErrorReason.VENDOR_FAILED: "UNAVAILABLE",
+    ErrorReason.STREAM_INTERRUPTED: "UNAVAILABLE",
+    ErrorReason.VENDOR_PROTOCOL: "FAILED_PRECONDITION",
+    ErrorReason.CONTEXT_EXCEEDED: "RESOURCE_EXHAUSTED",
+    ErrorReason.VENDOR_TIMEOUT: "DEADLINE_EXCEEDED",
+    ErrorReason.DRAINING: "UNAVAILABLE",
+    ErrorReason.LEASE_HELD: "FAILED_PRECONDITION",
+    ErrorReason.PACKET_BASE_MISSING: "FAILED_PRECONDITION",
+    ErrorReason.TURN_NOT_FOUND: "NOT_FOUND",
+    ErrorReason.SCHEME_FIXED: "FAILED_PRECONDITION",
+    ErrorReason.DATABASE_UNAVAILABLE: "UNAVAILABLE",
+    ErrorReason.NOT_OWNER: "FAILED_PRECONDITION",
+    ErrorReason.VERSION_MISMATCH: "FAILED_PRECONDITION",
+    ErrorReason.PLUGIN_FAILED: "FAILED_PRECONDITION",
+    ErrorReason.MESSAGE_TOO_LARGE: "RESOURCE_EXHAUSTED",
+    ErrorReason.PLAN_ENTRY: "INVALID_ARGUMENT",
+    ErrorReason.COMMAND_GATED: "FAILED_PRECONDITION",
+    ErrorReason.PROMPT_MESSAGE_UNKNOWN: "FAILED_PRECONDITION",
+    ErrorReason.PROMPT_TARGET_MISSING: "FAILED_PRECONDITION",
+    ErrorReason.PROMPT_SHAPE_REFUSED: "FAILED_PRECONDITION",
+    ErrorReason.GRANT_WITHDRAWN: "FAILED_PRECONDITION",
+    ErrorReason.RIGHT_MISSING: "PERMISSION_DENIED",
+    ErrorReason.QUOTA_EXCEEDED: "RESOURCE_EXHAUSTED",
+    ErrorReason.RULE_DENIED: "PERMISSION_DENIED",
+    ErrorReason.TOOLS_UNKNOWN: "FAILED_PRECONDITION",
+}
 

@@ -8,11 +8,12 @@ import grpc
 import pytest
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc as pb_grpc
+from turnwright_values.errors import CODES
 
 from turnwright_core.errors import CLASS_OF_REASON, InternalError, Reason, TurnwrightError, fault
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.rpc.errors import from_rpc
-from turnwright_kit.errors import CODE_OF_CLASS, to_status
+from turnwright_kit.errors import to_status
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
@@ -21,8 +22,8 @@ SECRET = "a secret"
 
 
 def test_every_reason_has_a_class_and_every_class_a_code_of_its_own() -> None:
-    assert set(CLASS_OF_REASON) == set(Reason)
-    codes = [CODE_OF_CLASS[kind] for kind in set(CLASS_OF_REASON.values())]
+    assert set(CLASS_OF_REASON) == set(Reason) == {Reason.UNSPECIFIED, *CODES}
+    codes = [grpc.StatusCode[kind.code] for kind in set(CLASS_OF_REASON.values())]
     assert len(codes) == len(set(codes))
     assert grpc.StatusCode.UNKNOWN not in codes
 

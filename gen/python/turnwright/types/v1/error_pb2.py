@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/error.proto\x12\x13turnwright.types.v1*\xe4\r\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x01\x12 \n\x1c\x45RROR_REASON_UNAUTHENTICATED\x10\x02\x12\x1f\n\x1b\x45RROR_REASON_TIER_FORBIDDEN\x10\x03\x12!\n\x1d\x45RROR_REASON_WRITER_FORBIDDEN\x10\x04\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x05\x12\x1f\n\x1b\x45RROR_REASON_LIMIT_EXCEEDED\x10\x06\x12\"\n\x1e\x45RROR_REASON_PROJECT_NOT_FOUND\x10\x07\x12\x1e\n\x1a\x45RROR_REASON_RUN_NOT_FOUND\x10\x08\x12 \n\x1c\x45RROR_REASON_ENTRY_NOT_FOUND\x10\t\x12 \n\x1c\x45RROR_REASON_MODEL_NOT_FOUND\x10\n\x12\x1f\n\x1b\x45RROR_REASON_MODEL_REQUIRED\x10\x0b\x12\x1b\n\x17\x45RROR_REASON_RUN_EXISTS\x10\x0c\x12%\n!ERROR_REASON_TRANSITION_FORBIDDEN\x10\r\x12\x1b\n\x17\x45RROR_REASON_LEASE_LOST\x10\x0e\x12\"\n\x1e\x45RROR_REASON_REVISION_CONFLICT\x10\x0f\x12\x1d\n\x19\x45RROR_REASON_NOT_PROPOSED\x10\x10\x12\x1f\n\x1b\x45RROR_REASON_CURSOR_FOREIGN\x10\x11\x12&\n\"ERROR_REASON_WORKSPACE_UNAVAILABLE\x10\x12\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x13\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x14\x12$\n ERROR_REASON_SERVICE_UNAVAILABLE\x10\x15\x12&\n\"ERROR_REASON_VENDOR_NOT_CONFIGURED\x10\x16\x12#\n\x1f\x45RROR_REASON_VENDOR_UNREACHABLE\x10\x17\x12\x1c\n\x18\x45RROR_REASON_VENDOR_AUTH\x10\x18\x12 \n\x1c\x45RROR_REASON_VENDOR_REJECTED\x10\x19\x12\"\n\x1e\x45RROR_REASON_VENDOR_RATE_LIMIT\x10\x1a\x12\x1e\n\x1a\x45RROR_REASON_VENDOR_FAILED\x10\x1b\x12#\n\x1f\x45RROR_REASON_STREAM_INTERRUPTED\x10\x1c\x12 \n\x1c\x45RROR_REASON_VENDOR_PROTOCOL\x10\x1d\x12!\n\x1d\x45RROR_REASON_CONTEXT_EXCEEDED\x10\x1e\x12\x1f\n\x1b\x45RROR_REASON_VENDOR_TIMEOUT\x10\x1f\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10 \x12\x1b\n\x17\x45RROR_REASON_LEASE_HELD\x10!\x12$\n ERROR_REASON_PACKET_BASE_MISSING\x10\"\x12\x1f\n\x1b\x45RROR_REASON_TURN_NOT_FOUND\x10#\x12\x1d\n\x19\x45RROR_REASON_SCHEME_FIXED\x10$\x12%\n!ERROR_REASON_DATABASE_UNAVAILABLE\x10%\x12\x1a\n\x16\x45RROR_REASON_NOT_OWNER\x10&\x12!\n\x1d\x45RROR_REASON_VERSION_MISMATCH\x10\'\x12\x1e\n\x1a\x45RROR_REASON_PLUGIN_FAILED\x10(\x12\"\n\x1e\x45RROR_REASON_MESSAGE_TOO_LARGE\x10)\x12\x1b\n\x17\x45RROR_REASON_PLAN_ENTRY\x10*\x12\x1e\n\x1a\x45RROR_REASON_COMMAND_GATED\x10+\x12\'\n#ERROR_REASON_PROMPT_MESSAGE_UNKNOWN\x10,\x12&\n\"ERROR_REASON_PROMPT_TARGET_MISSING\x10-\x12%\n!ERROR_REASON_PROMPT_SHAPE_REFUSED\x10.\x12 \n\x1c\x45RROR_REASON_GRANT_WITHDRAWN\x10/\x12\x1e\n\x1a\x45RROR_REASON_RIGHT_MISSING\x10\x30\x12\x1f\n\x1b\x45RROR_REASON_QUOTA_EXCEEDED\x10\x31\x12\x1c\n\x18\x45RROR_REASON_RULE_DENIED\x10\x32\x12\x1e\n\x1a\x45RROR_REASON_TOOLS_UNKNOWN\x10\x33\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/error.proto\x12\x13turnwright.types.v1\x1a google/protobuf/descriptor.proto*\xb4\x16\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\'\n\x15\x45RROR_REASON_INTERNAL\x10\x01\x1a\x0c\xfa\xe2\x18\x08INTERNAL\x12\x35\n\x1c\x45RROR_REASON_UNAUTHENTICATED\x10\x02\x1a\x13\xfa\xe2\x18\x0fUNAUTHENTICATED\x12\x36\n\x1b\x45RROR_REASON_TIER_FORBIDDEN\x10\x03\x1a\x15\xfa\xe2\x18\x11PERMISSION_DENIED\x12\x38\n\x1d\x45RROR_REASON_WRITER_FORBIDDEN\x10\x04\x1a\x15\xfa\xe2\x18\x11PERMISSION_DENIED\x12\x34\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x05\x1a\x14\xfa\xe2\x18\x10INVALID_ARGUMENT\x12\x35\n\x1b\x45RROR_REASON_LIMIT_EXCEEDED\x10\x06\x1a\x14\xfa\xe2\x18\x10INVALID_ARGUMENT\x12\x31\n\x1e\x45RROR_REASON_PROJECT_NOT_FOUND\x10\x07\x1a\r\xfa\xe2\x18\tNOT_FOUND\x12-\n\x1a\x45RROR_REASON_RUN_NOT_FOUND\x10\x08\x1a\r\xfa\xe2\x18\tNOT_FOUND\x12/\n\x1c\x45RROR_REASON_ENTRY_NOT_FOUND\x10\t\x1a\r\xfa\xe2\x18\tNOT_FOUND\x12/\n\x1c\x45RROR_REASON_MODEL_NOT_FOUND\x10\n\x1a\r\xfa\xe2\x18\tNOT_FOUND\x12\x35\n\x1b\x45RROR_REASON_MODEL_REQUIRED\x10\x0b\x1a\x14\xfa\xe2\x18\x10INVALID_ARGUMENT\x12/\n\x17\x45RROR_REASON_RUN_EXISTS\x10\x0c\x1a\x12\xfa\xe2\x18\x0e\x41LREADY_EXISTS\x12>\n!ERROR_REASON_TRANSITION_FORBIDDEN\x10\r\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x34\n\x17\x45RROR_REASON_LEASE_LOST\x10\x0e\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12/\n\x1e\x45RROR_REASON_REVISION_CONFLICT\x10\x0f\x1a\x0b\xfa\xe2\x18\x07\x41\x42ORTED\x12\x36\n\x19\x45RROR_REASON_NOT_PROPOSED\x10\x10\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x31\n\x1b\x45RROR_REASON_CURSOR_FOREIGN\x10\x11\x1a\x10\xfa\xe2\x18\x0cOUT_OF_RANGE\x12?\n\"ERROR_REASON_WORKSPACE_UNAVAILABLE\x10\x12\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x33\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x13\x1a\x16\xfa\xe2\x18\x12RESOURCE_EXHAUSTED\x12\x36\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x14\x1a\x12\xfa\xe2\x18\x0e\x41LREADY_EXISTS\x12\x35\n ERROR_REASON_SERVICE_UNAVAILABLE\x10\x15\x1a\x0f\xfa\xe2\x18\x0bUNAVAILABLE\x12?\n\"ERROR_REASON_VENDOR_NOT_CONFIGURED\x10\x16\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x34\n\x1f\x45RROR_REASON_VENDOR_UNREACHABLE\x10\x17\x1a\x0f\xfa\xe2\x18\x0bUNAVAILABLE\x12\x33\n\x18\x45RROR_REASON_VENDOR_AUTH\x10\x18\x1a\x15\xfa\xe2\x18\x11PERMISSION_DENIED\x12\x39\n\x1c\x45RROR_REASON_VENDOR_REJECTED\x10\x19\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12:\n\x1e\x45RROR_REASON_VENDOR_RATE_LIMIT\x10\x1a\x1a\x16\xfa\xe2\x18\x12RESOURCE_EXHAUSTED\x12/\n\x1a\x45RROR_REASON_VENDOR_FAILED\x10\x1b\x1a\x0f\xfa\xe2\x18\x0bUNAVAILABLE\x12\x34\n\x1f\x45RROR_REASON_STREAM_INTERRUPTED\x10\x1c\x1a\x0f\xfa\xe2\x18\x0bUNAVAILABLE\x12\x39\n\x1c\x45RROR_REASON_VENDOR_PROTOCOL\x10\x1d\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x39\n\x1d\x45RROR_REASON_CONTEXT_EXCEEDED\x10\x1e\x1a\x16\xfa\xe2\x18\x12RESOURCE_EXHAUSTED\x12\x36\n\x1b\x45RROR_REASON_VENDOR_TIMEOUT\x10\x1f\x1a\x15\xfa\xe2\x18\x11\x44\x45\x41\x44LINE_EXCEEDED\x12*\n\x15\x45RROR_REASON_DRAINING\x10 \x1a\x0f\xfa\xe2\x18\x0bUNAVAILABLE\x12\x34\n\x17\x45RROR_REASON_LEASE_HELD\x10!\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12=\n ERROR_REASON_PACKET_BASE_MISSING\x10\"\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12.\n\x1b\x45RROR_REASON_TURN_NOT_FOUND\x10#\x1a\r\xfa\xe2\x18\tNOT_FOUND\x12\x36\n\x19\x45RROR_REASON_SCHEME_FIXED\x10$\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x36\n!ERROR_REASON_DATABASE_UNAVAILABLE\x10%\x1a\x0f\xfa\xe2\x18\x0bUNAVAILABLE\x12\x33\n\x16\x45RROR_REASON_NOT_OWNER\x10&\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12:\n\x1d\x45RROR_REASON_VERSION_MISMATCH\x10\'\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x37\n\x1a\x45RROR_REASON_PLUGIN_FAILED\x10(\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12:\n\x1e\x45RROR_REASON_MESSAGE_TOO_LARGE\x10)\x1a\x16\xfa\xe2\x18\x12RESOURCE_EXHAUSTED\x12\x31\n\x17\x45RROR_REASON_PLAN_ENTRY\x10*\x1a\x14\xfa\xe2\x18\x10INVALID_ARGUMENT\x12\x37\n\x1a\x45RROR_REASON_COMMAND_GATED\x10+\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12@\n#ERROR_REASON_PROMPT_MESSAGE_UNKNOWN\x10,\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12?\n\"ERROR_REASON_PROMPT_TARGET_MISSING\x10-\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12>\n!ERROR_REASON_PROMPT_SHAPE_REFUSED\x10.\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x39\n\x1c\x45RROR_REASON_GRANT_WITHDRAWN\x10/\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION\x12\x35\n\x1a\x45RROR_REASON_RIGHT_MISSING\x10\x30\x1a\x15\xfa\xe2\x18\x11PERMISSION_DENIED\x12\x37\n\x1b\x45RROR_REASON_QUOTA_EXCEEDED\x10\x31\x1a\x16\xfa\xe2\x18\x12RESOURCE_EXHAUSTED\x12\x33\n\x18\x45RROR_REASON_RULE_DENIED\x10\x32\x1a\x15\xfa\xe2\x18\x11PERMISSION_DENIED\x12\x37\n\x1a\x45RROR_REASON_TOOLS_UNKNOWN\x10\x33\x1a\x17\xfa\xe2\x18\x13\x46\x41ILED_PRECONDITION:6\n\tgrpc_code\x12!.google.protobuf.EnumValueOptions\x18\xaf\x8c\x03 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,6 +33,108 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.error_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_ERRORREASON']._serialized_start=57
-  _globals['_ERRORREASON']._serialized_end=1821
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INTERNAL"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INTERNAL"]._serialized_options = b'\372\342\030\010INTERNAL'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_UNAUTHENTICATED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_UNAUTHENTICATED"]._serialized_options = b'\372\342\030\017UNAUTHENTICATED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TIER_FORBIDDEN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TIER_FORBIDDEN"]._serialized_options = b'\372\342\030\021PERMISSION_DENIED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_WRITER_FORBIDDEN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_WRITER_FORBIDDEN"]._serialized_options = b'\372\342\030\021PERMISSION_DENIED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INVALID_FIELD"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INVALID_FIELD"]._serialized_options = b'\372\342\030\020INVALID_ARGUMENT'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LIMIT_EXCEEDED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LIMIT_EXCEEDED"]._serialized_options = b'\372\342\030\020INVALID_ARGUMENT'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROJECT_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROJECT_NOT_FOUND"]._serialized_options = b'\372\342\030\tNOT_FOUND'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_NOT_FOUND"]._serialized_options = b'\372\342\030\tNOT_FOUND'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ENTRY_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ENTRY_NOT_FOUND"]._serialized_options = b'\372\342\030\tNOT_FOUND'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_NOT_FOUND"]._serialized_options = b'\372\342\030\tNOT_FOUND'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_REQUIRED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_REQUIRED"]._serialized_options = b'\372\342\030\020INVALID_ARGUMENT'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_EXISTS"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_EXISTS"]._serialized_options = b'\372\342\030\016ALREADY_EXISTS'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TRANSITION_FORBIDDEN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TRANSITION_FORBIDDEN"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LEASE_LOST"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LEASE_LOST"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REVISION_CONFLICT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REVISION_CONFLICT"]._serialized_options = b'\372\342\030\007ABORTED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_PROPOSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_PROPOSED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CURSOR_FOREIGN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CURSOR_FOREIGN"]._serialized_options = b'\372\342\030\014OUT_OF_RANGE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_WORKSPACE_UNAVAILABLE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_WORKSPACE_UNAVAILABLE"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_QUEUE_FULL"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_QUEUE_FULL"]._serialized_options = b'\372\342\030\022RESOURCE_EXHAUSTED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REQUEST_ID_REUSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REQUEST_ID_REUSED"]._serialized_options = b'\372\342\030\016ALREADY_EXISTS'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SERVICE_UNAVAILABLE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SERVICE_UNAVAILABLE"]._serialized_options = b'\372\342\030\013UNAVAILABLE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_NOT_CONFIGURED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_NOT_CONFIGURED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_UNREACHABLE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_UNREACHABLE"]._serialized_options = b'\372\342\030\013UNAVAILABLE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_AUTH"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_AUTH"]._serialized_options = b'\372\342\030\021PERMISSION_DENIED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_REJECTED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_REJECTED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_RATE_LIMIT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_RATE_LIMIT"]._serialized_options = b'\372\342\030\022RESOURCE_EXHAUSTED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_FAILED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_FAILED"]._serialized_options = b'\372\342\030\013UNAVAILABLE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_STREAM_INTERRUPTED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_STREAM_INTERRUPTED"]._serialized_options = b'\372\342\030\013UNAVAILABLE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_PROTOCOL"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_PROTOCOL"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONTEXT_EXCEEDED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONTEXT_EXCEEDED"]._serialized_options = b'\372\342\030\022RESOURCE_EXHAUSTED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_TIMEOUT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VENDOR_TIMEOUT"]._serialized_options = b'\372\342\030\021DEADLINE_EXCEEDED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DRAINING"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DRAINING"]._serialized_options = b'\372\342\030\013UNAVAILABLE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LEASE_HELD"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LEASE_HELD"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PACKET_BASE_MISSING"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PACKET_BASE_MISSING"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TURN_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TURN_NOT_FOUND"]._serialized_options = b'\372\342\030\tNOT_FOUND'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SCHEME_FIXED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SCHEME_FIXED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DATABASE_UNAVAILABLE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DATABASE_UNAVAILABLE"]._serialized_options = b'\372\342\030\013UNAVAILABLE'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_OWNER"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_OWNER"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VERSION_MISMATCH"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VERSION_MISMATCH"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PLUGIN_FAILED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PLUGIN_FAILED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MESSAGE_TOO_LARGE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MESSAGE_TOO_LARGE"]._serialized_options = b'\372\342\030\022RESOURCE_EXHAUSTED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PLAN_ENTRY"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PLAN_ENTRY"]._serialized_options = b'\372\342\030\020INVALID_ARGUMENT'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_COMMAND_GATED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_COMMAND_GATED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROMPT_MESSAGE_UNKNOWN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROMPT_MESSAGE_UNKNOWN"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROMPT_TARGET_MISSING"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROMPT_TARGET_MISSING"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROMPT_SHAPE_REFUSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PROMPT_SHAPE_REFUSED"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_GRANT_WITHDRAWN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_GRANT_WITHDRAWN"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RIGHT_MISSING"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RIGHT_MISSING"]._serialized_options = b'\372\342\030\021PERMISSION_DENIED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_QUOTA_EXCEEDED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_QUOTA_EXCEEDED"]._serialized_options = b'\372\342\030\022RESOURCE_EXHAUSTED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RULE_DENIED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RULE_DENIED"]._serialized_options = b'\372\342\030\021PERMISSION_DENIED'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOOLS_UNKNOWN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOOLS_UNKNOWN"]._serialized_options = b'\372\342\030\023FAILED_PRECONDITION'
+  _globals['_ERRORREASON']._serialized_start=91
+  _globals['_ERRORREASON']._serialized_end=2959
 # @@protoc_insertion_point(module_scope)

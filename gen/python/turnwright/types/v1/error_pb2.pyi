@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf.internal import extension_dict as _extension_dict
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -25,160 +27,160 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Never sent."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 1
-    """INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
+    """A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 2
-    """UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+    """The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
     `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
     """
     ERROR_REASON_TIER_FORBIDDEN: _ErrorReason.ValueType  # 3
-    """PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
+    """The token does not allow the call. Metadata: `tier`, `ceiling`."""
     ERROR_REASON_WRITER_FORBIDDEN: _ErrorReason.ValueType  # 4
-    """PERMISSION_DENIED. The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
+    """The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
     `outcome`.
     """
     ERROR_REASON_INVALID_FIELD: _ErrorReason.ValueType  # 5
-    """INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
+    """A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
     ERROR_REASON_LIMIT_EXCEEDED: _ErrorReason.ValueType  # 6
-    """INVALID_ARGUMENT. A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
+    """A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
     also its `path`.
     """
     ERROR_REASON_PROJECT_NOT_FOUND: _ErrorReason.ValueType  # 7
-    """NOT_FOUND. There is no such project. Metadata: `project`."""
+    """There is no such project. Metadata: `project`."""
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 8
-    """NOT_FOUND. There is no such run. Metadata: `project`, `run`."""
+    """There is no such run. Metadata: `project`, `run`."""
     ERROR_REASON_ENTRY_NOT_FOUND: _ErrorReason.ValueType  # 9
-    """NOT_FOUND. There is no such entry. Metadata: `path`."""
+    """There is no such entry. Metadata: `path`."""
     ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 10
-    """NOT_FOUND. There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
+    """There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
     ERROR_REASON_MODEL_REQUIRED: _ErrorReason.ValueType  # 11
-    """INVALID_ARGUMENT. No model was named, and the run has none. Metadata: `available`."""
+    """No model was named, and the run has none. Metadata: `available`."""
     ERROR_REASON_RUN_EXISTS: _ErrorReason.ValueType  # 12
-    """ALREADY_EXISTS. The alias is taken by another run. Metadata: `project`, `run`."""
+    """The alias is taken by another run. Metadata: `project`, `run`."""
     ERROR_REASON_TRANSITION_FORBIDDEN: _ErrorReason.ValueType  # 13
-    """FAILED_PRECONDITION. The current state does not allow the change. Metadata: `from`, `to`, `object`."""
+    """The current state does not allow the change. Metadata: `from`, `to`, `object`."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 14
-    """FAILED_PRECONDITION. The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
+    """The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
     `epoch`.
     """
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 15
-    """ABORTED. The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
+    """The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
     Metadata: `path`, `expected`, `actual`.
     """
     ERROR_REASON_NOT_PROPOSED: _ErrorReason.ValueType  # 16
-    """FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
+    """The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
     was already decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
     """
     ERROR_REASON_CURSOR_FOREIGN: _ErrorReason.ValueType  # 17
-    """OUT_OF_RANGE. The cursor belongs to another history of the store; read a snapshot instead."""
+    """The cursor belongs to another history of the store; read a snapshot instead."""
     ERROR_REASON_WORKSPACE_UNAVAILABLE: _ErrorReason.ValueType  # 18
-    """FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
+    """The executor cannot access the project's directory. Metadata: `project`, `root`."""
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 19
-    """RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
+    """A bounded queue is full, or the caller has as much under way as a service takes of one caller:
     `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
     (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
     Metadata: `queue`, `limit`.
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
-    """ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""
+    """The request id was already used for a different request. Metadata: `request_id`."""
     ERROR_REASON_SERVICE_UNAVAILABLE: _ErrorReason.ValueType  # 21
-    """UNAVAILABLE. Another service did not answer. Metadata: `service`, `address`."""
+    """Another service did not answer. Metadata: `service`, `address`."""
     ERROR_REASON_VENDOR_NOT_CONFIGURED: _ErrorReason.ValueType  # 22
-    """FAILED_PRECONDITION. The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
+    """The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
     ERROR_REASON_VENDOR_UNREACHABLE: _ErrorReason.ValueType  # 23
-    """UNAVAILABLE. The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
+    """The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
     `detail`.
     """
     ERROR_REASON_VENDOR_AUTH: _ErrorReason.ValueType  # 24
-    """PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
+    """The vendor refused the key. Metadata: `vendor`, `http_status`."""
     ERROR_REASON_VENDOR_REJECTED: _ErrorReason.ValueType  # 25
-    """FAILED_PRECONDITION. The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
+    """The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
     `http_status`, `detail`.
     """
     ERROR_REASON_VENDOR_RATE_LIMIT: _ErrorReason.ValueType  # 26
-    """RESOURCE_EXHAUSTED. The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
+    """The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
     `detail`.
     """
     ERROR_REASON_VENDOR_FAILED: _ErrorReason.ValueType  # 27
-    """UNAVAILABLE. The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
+    """The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
     ERROR_REASON_STREAM_INTERRUPTED: _ErrorReason.ValueType  # 28
-    """UNAVAILABLE. The vendor's stream broke off. Metadata: `vendor`, `detail`."""
+    """The vendor's stream broke off. Metadata: `vendor`, `detail`."""
     ERROR_REASON_VENDOR_PROTOCOL: _ErrorReason.ValueType  # 29
-    """FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
+    """The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
     ERROR_REASON_CONTEXT_EXCEEDED: _ErrorReason.ValueType  # 30
-    """RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+    """The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
     vendor says them, `context_length` and `prompt_tokens`, both in tokens.
     """
     ERROR_REASON_VENDOR_TIMEOUT: _ErrorReason.ValueType  # 31
-    """DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
+    """The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 32
-    """UNAVAILABLE. The service is shutting down; retry."""
+    """The service is shutting down; retry."""
     ERROR_REASON_LEASE_HELD: _ErrorReason.ValueType  # 33
-    """FAILED_PRECONDITION. Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+    """Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
     ERROR_REASON_PACKET_BASE_MISSING: _ErrorReason.ValueType  # 34
-    """FAILED_PRECONDITION. A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
+    """A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
     `turn`.
     """
     ERROR_REASON_TURN_NOT_FOUND: _ErrorReason.ValueType  # 35
-    """NOT_FOUND. The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+    """The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
     ERROR_REASON_SCHEME_FIXED: _ErrorReason.ValueType  # 36
-    """FAILED_PRECONDITION. The scheme cannot be changed in this way. Metadata: `scheme`."""
+    """The scheme cannot be changed in this way. Metadata: `scheme`."""
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 37
-    """UNAVAILABLE. The database does not answer, or failed during the call; retry with the same request id. Metadata:
+    """The database does not answer, or failed during the call; retry with the same request id. Metadata:
     `detail`.
     """
     ERROR_REASON_NOT_OWNER: _ErrorReason.ValueType  # 38
-    """FAILED_PRECONDITION. The call was forwarded here, but another executor has the run by now. Metadata: `run`,
+    """The call was forwarded here, but another executor has the run by now. Metadata: `run`,
     `address`.
     """
     ERROR_REASON_VERSION_MISMATCH: _ErrorReason.ValueType  # 39
-    """FAILED_PRECONDITION. Client and executor have different major versions. Raised by client libraries. Metadata:
+    """Client and executor have different major versions. Raised by client libraries. Metadata:
     `version`, `client`.
     """
     ERROR_REASON_PLUGIN_FAILED: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
+    """A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
     `plugin`, `part` (`prompt` if it edits prompts), `error_id`.
     """
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 41
-    """RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
+    """The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
     `turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`.
     """
     ERROR_REASON_PLAN_ENTRY: _ErrorReason.ValueType  # 42
-    """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
+    """An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
     UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
     """
     ERROR_REASON_COMMAND_GATED: _ErrorReason.ValueType  # 43
-    """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
+    """The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
     `generating`, ...).
     """
     ERROR_REASON_PROMPT_MESSAGE_UNKNOWN: _ErrorReason.ValueType  # 44
-    """FAILED_PRECONDITION. An edit of a prompt names a message that the prompt does not have: it was removed, left out or
+    """An edit of a prompt names a message that the prompt does not have: it was removed, left out or
     folded, or it belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`, `plugin`.
     """
     ERROR_REASON_PROMPT_TARGET_MISSING: _ErrorReason.ValueType  # 45
-    """FAILED_PRECONDITION. An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
+    """An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
     `target`, `plugin`.
     """
     ERROR_REASON_PROMPT_SHAPE_REFUSED: _ErrorReason.ValueType  # 46
-    """FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a message
+    """The edited prompt has a form that the model's vendor does not accept: it begins with a message
     of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
     (`leading_assistant` or `trailing_assistant`), `plugin`.
     """
     ERROR_REASON_GRANT_WITHDRAWN: _ErrorReason.ValueType  # 47
-    """FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
+    """Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
     effect. Metadata: `run`, `tool`.
     """
     ERROR_REASON_RIGHT_MISSING: _ErrorReason.ValueType  # 48
-    """PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
+    """The caller may not do this: it lacks a right, in the project that the call names or in the
     deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment).
     """
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 49
-    """RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
+    """A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
     `metric`, `limit`, `period`.
     """
     ERROR_REASON_RULE_DENIED: _ErrorReason.ValueType  # 50
-    """PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
+    """A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
     ERROR_REASON_TOOLS_UNKNOWN: _ErrorReason.ValueType  # 51
-    """FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
+    """The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
@@ -191,158 +193,162 @@ class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Never sent."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 1
-"""INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
+"""A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 2
-"""UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+"""The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
 `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
 """
 ERROR_REASON_TIER_FORBIDDEN: ErrorReason.ValueType  # 3
-"""PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`."""
+"""The token does not allow the call. Metadata: `tier`, `ceiling`."""
 ERROR_REASON_WRITER_FORBIDDEN: ErrorReason.ValueType  # 4
-"""PERMISSION_DENIED. The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
+"""The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
 `outcome`.
 """
 ERROR_REASON_INVALID_FIELD: ErrorReason.ValueType  # 5
-"""INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
+"""A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`."""
 ERROR_REASON_LIMIT_EXCEEDED: ErrorReason.ValueType  # 6
-"""INVALID_ARGUMENT. A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
+"""A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
 also its `path`.
 """
 ERROR_REASON_PROJECT_NOT_FOUND: ErrorReason.ValueType  # 7
-"""NOT_FOUND. There is no such project. Metadata: `project`."""
+"""There is no such project. Metadata: `project`."""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 8
-"""NOT_FOUND. There is no such run. Metadata: `project`, `run`."""
+"""There is no such run. Metadata: `project`, `run`."""
 ERROR_REASON_ENTRY_NOT_FOUND: ErrorReason.ValueType  # 9
-"""NOT_FOUND. There is no such entry. Metadata: `path`."""
+"""There is no such entry. Metadata: `path`."""
 ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 10
-"""NOT_FOUND. There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
+"""There is no such model. Metadata: `model`, `available` (comma-separated aliases)."""
 ERROR_REASON_MODEL_REQUIRED: ErrorReason.ValueType  # 11
-"""INVALID_ARGUMENT. No model was named, and the run has none. Metadata: `available`."""
+"""No model was named, and the run has none. Metadata: `available`."""
 ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 12
-"""ALREADY_EXISTS. The alias is taken by another run. Metadata: `project`, `run`."""
+"""The alias is taken by another run. Metadata: `project`, `run`."""
 ERROR_REASON_TRANSITION_FORBIDDEN: ErrorReason.ValueType  # 13
-"""FAILED_PRECONDITION. The current state does not allow the change. Metadata: `from`, `to`, `object`."""
+"""The current state does not allow the change. Metadata: `from`, `to`, `object`."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 14
-"""FAILED_PRECONDITION. The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
+"""The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
 `epoch`.
 """
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 15
-"""ABORTED. The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
+"""The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
 Metadata: `path`, `expected`, `actual`.
 """
 ERROR_REASON_NOT_PROPOSED: ErrorReason.ValueType  # 16
-"""FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
+"""The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
 was already decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
 """
 ERROR_REASON_CURSOR_FOREIGN: ErrorReason.ValueType  # 17
-"""OUT_OF_RANGE. The cursor belongs to another history of the store; read a snapshot instead."""
+"""The cursor belongs to another history of the store; read a snapshot instead."""
 ERROR_REASON_WORKSPACE_UNAVAILABLE: ErrorReason.ValueType  # 18
-"""FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`."""
+"""The executor cannot access the project's directory. Metadata: `project`, `root`."""
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 19
-"""RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
+"""A bounded queue is full, or the caller has as much under way as a service takes of one caller:
 `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
 (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
 Metadata: `queue`, `limit`.
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
-"""ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`."""
+"""The request id was already used for a different request. Metadata: `request_id`."""
 ERROR_REASON_SERVICE_UNAVAILABLE: ErrorReason.ValueType  # 21
-"""UNAVAILABLE. Another service did not answer. Metadata: `service`, `address`."""
+"""Another service did not answer. Metadata: `service`, `address`."""
 ERROR_REASON_VENDOR_NOT_CONFIGURED: ErrorReason.ValueType  # 22
-"""FAILED_PRECONDITION. The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
+"""The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`."""
 ERROR_REASON_VENDOR_UNREACHABLE: ErrorReason.ValueType  # 23
-"""UNAVAILABLE. The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
+"""The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
 `detail`.
 """
 ERROR_REASON_VENDOR_AUTH: ErrorReason.ValueType  # 24
-"""PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`."""
+"""The vendor refused the key. Metadata: `vendor`, `http_status`."""
 ERROR_REASON_VENDOR_REJECTED: ErrorReason.ValueType  # 25
-"""FAILED_PRECONDITION. The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
+"""The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
 `http_status`, `detail`.
 """
 ERROR_REASON_VENDOR_RATE_LIMIT: ErrorReason.ValueType  # 26
-"""RESOURCE_EXHAUSTED. The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
+"""The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
 `detail`.
 """
 ERROR_REASON_VENDOR_FAILED: ErrorReason.ValueType  # 27
-"""UNAVAILABLE. The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
+"""The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`."""
 ERROR_REASON_STREAM_INTERRUPTED: ErrorReason.ValueType  # 28
-"""UNAVAILABLE. The vendor's stream broke off. Metadata: `vendor`, `detail`."""
+"""The vendor's stream broke off. Metadata: `vendor`, `detail`."""
 ERROR_REASON_VENDOR_PROTOCOL: ErrorReason.ValueType  # 29
-"""FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
+"""The vendor's answer does not follow its API. Metadata: `vendor`, `detail`."""
 ERROR_REASON_CONTEXT_EXCEEDED: ErrorReason.ValueType  # 30
-"""RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+"""The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
 vendor says them, `context_length` and `prompt_tokens`, both in tokens.
 """
 ERROR_REASON_VENDOR_TIMEOUT: ErrorReason.ValueType  # 31
-"""DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
+"""The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`."""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 32
-"""UNAVAILABLE. The service is shutting down; retry."""
+"""The service is shutting down; retry."""
 ERROR_REASON_LEASE_HELD: ErrorReason.ValueType  # 33
-"""FAILED_PRECONDITION. Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
+"""Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`."""
 ERROR_REASON_PACKET_BASE_MISSING: ErrorReason.ValueType  # 34
-"""FAILED_PRECONDITION. A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
+"""A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
 `turn`.
 """
 ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 35
-"""NOT_FOUND. The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
+"""The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`."""
 ERROR_REASON_SCHEME_FIXED: ErrorReason.ValueType  # 36
-"""FAILED_PRECONDITION. The scheme cannot be changed in this way. Metadata: `scheme`."""
+"""The scheme cannot be changed in this way. Metadata: `scheme`."""
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 37
-"""UNAVAILABLE. The database does not answer, or failed during the call; retry with the same request id. Metadata:
+"""The database does not answer, or failed during the call; retry with the same request id. Metadata:
 `detail`.
 """
 ERROR_REASON_NOT_OWNER: ErrorReason.ValueType  # 38
-"""FAILED_PRECONDITION. The call was forwarded here, but another executor has the run by now. Metadata: `run`,
+"""The call was forwarded here, but another executor has the run by now. Metadata: `run`,
 `address`.
 """
 ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 39
-"""FAILED_PRECONDITION. Client and executor have different major versions. Raised by client libraries. Metadata:
+"""Client and executor have different major versions. Raised by client libraries. Metadata:
 `version`, `client`.
 """
 ERROR_REASON_PLUGIN_FAILED: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
+"""A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
 `plugin`, `part` (`prompt` if it edits prompts), `error_id`.
 """
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
-"""RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
+"""The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
 `turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`.
 """
 ERROR_REASON_PLAN_ENTRY: ErrorReason.ValueType  # 42
-"""INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
+"""An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
 UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
 """
 ERROR_REASON_COMMAND_GATED: ErrorReason.ValueType  # 43
-"""FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
+"""The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
 `generating`, ...).
 """
 ERROR_REASON_PROMPT_MESSAGE_UNKNOWN: ErrorReason.ValueType  # 44
-"""FAILED_PRECONDITION. An edit of a prompt names a message that the prompt does not have: it was removed, left out or
+"""An edit of a prompt names a message that the prompt does not have: it was removed, left out or
 folded, or it belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`, `plugin`.
 """
 ERROR_REASON_PROMPT_TARGET_MISSING: ErrorReason.ValueType  # 45
-"""FAILED_PRECONDITION. An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
+"""An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
 `target`, `plugin`.
 """
 ERROR_REASON_PROMPT_SHAPE_REFUSED: ErrorReason.ValueType  # 46
-"""FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a message
+"""The edited prompt has a form that the model's vendor does not accept: it begins with a message
 of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
 (`leading_assistant` or `trailing_assistant`), `plugin`.
 """
 ERROR_REASON_GRANT_WITHDRAWN: ErrorReason.ValueType  # 47
-"""FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
+"""Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
 effect. Metadata: `run`, `tool`.
 """
 ERROR_REASON_RIGHT_MISSING: ErrorReason.ValueType  # 48
-"""PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
+"""The caller may not do this: it lacks a right, in the project that the call names or in the
 deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment).
 """
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 49
-"""RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
+"""A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
 `metric`, `limit`, `period`.
 """
 ERROR_REASON_RULE_DENIED: ErrorReason.ValueType  # 50
-"""PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
+"""A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
 ERROR_REASON_TOOLS_UNKNOWN: ErrorReason.ValueType  # 51
-"""FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
+"""The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
+
+GRPC_CODE_FIELD_NUMBER: _builtins.int
+grpc_code: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, _builtins.str]
+"""The gRPC code that an rpc ends with for a reason, by its name."""

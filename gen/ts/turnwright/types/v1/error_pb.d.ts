@@ -2,7 +2,8 @@
 // @generated from file turnwright/types/v1/error.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenExtension, GenFile } from "@bufbuild/protobuf/codegenv2";
+import type { EnumValueOptions } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/types/v1/error.proto.
@@ -27,14 +28,14 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
 
   /**
-   * INTERNAL. A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there.
+   * A bug in the service. Metadata: `error_id`, to look up in its log; the error text is only there.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 1;
    */
   INTERNAL = 1,
 
   /**
-   * UNAUTHENTICATED. The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
+   * The token is missing, or this service does not accept it. Metadata: `cause` (`missing`, `malformed`,
    * `unknown_key`, `signature`, `expired`, `not_yet`, `audience`, `revoked`, `issuer`, `old_form` or `certificate`).
    *
    * @generated from enum value: ERROR_REASON_UNAUTHENTICATED = 2;
@@ -42,14 +43,14 @@ export enum ErrorReason {
   UNAUTHENTICATED = 2,
 
   /**
-   * PERMISSION_DENIED. The token does not allow the call. Metadata: `tier`, `ceiling`.
+   * The token does not allow the call. Metadata: `tier`, `ceiling`.
    *
    * @generated from enum value: ERROR_REASON_TIER_FORBIDDEN = 3;
    */
   TIER_FORBIDDEN = 3,
 
   /**
-   * PERMISSION_DENIED. The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
+   * The writer's tier is not in the scheme's `writable_by`. Metadata: `path`, `scheme`, `writer`,
    * `outcome`.
    *
    * @generated from enum value: ERROR_REASON_WRITER_FORBIDDEN = 4;
@@ -57,14 +58,14 @@ export enum ErrorReason {
   WRITER_FORBIDDEN = 4,
 
   /**
-   * INVALID_ARGUMENT. A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`.
+   * A field is missing or malformed. Metadata: `field`; when writing an entry also its `path`.
    *
    * @generated from enum value: ERROR_REASON_INVALID_FIELD = 5;
    */
   INVALID_FIELD = 5,
 
   /**
-   * INVALID_ARGUMENT. A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
+   * A field exceeds its limit. Metadata: `field`, `limit`, `actual`, `unit`; when writing an entry
    * also its `path`.
    *
    * @generated from enum value: ERROR_REASON_LIMIT_EXCEEDED = 6;
@@ -72,56 +73,56 @@ export enum ErrorReason {
   LIMIT_EXCEEDED = 6,
 
   /**
-   * NOT_FOUND. There is no such project. Metadata: `project`.
+   * There is no such project. Metadata: `project`.
    *
    * @generated from enum value: ERROR_REASON_PROJECT_NOT_FOUND = 7;
    */
   PROJECT_NOT_FOUND = 7,
 
   /**
-   * NOT_FOUND. There is no such run. Metadata: `project`, `run`.
+   * There is no such run. Metadata: `project`, `run`.
    *
    * @generated from enum value: ERROR_REASON_RUN_NOT_FOUND = 8;
    */
   RUN_NOT_FOUND = 8,
 
   /**
-   * NOT_FOUND. There is no such entry. Metadata: `path`.
+   * There is no such entry. Metadata: `path`.
    *
    * @generated from enum value: ERROR_REASON_ENTRY_NOT_FOUND = 9;
    */
   ENTRY_NOT_FOUND = 9,
 
   /**
-   * NOT_FOUND. There is no such model. Metadata: `model`, `available` (comma-separated aliases).
+   * There is no such model. Metadata: `model`, `available` (comma-separated aliases).
    *
    * @generated from enum value: ERROR_REASON_MODEL_NOT_FOUND = 10;
    */
   MODEL_NOT_FOUND = 10,
 
   /**
-   * INVALID_ARGUMENT. No model was named, and the run has none. Metadata: `available`.
+   * No model was named, and the run has none. Metadata: `available`.
    *
    * @generated from enum value: ERROR_REASON_MODEL_REQUIRED = 11;
    */
   MODEL_REQUIRED = 11,
 
   /**
-   * ALREADY_EXISTS. The alias is taken by another run. Metadata: `project`, `run`.
+   * The alias is taken by another run. Metadata: `project`, `run`.
    *
    * @generated from enum value: ERROR_REASON_RUN_EXISTS = 12;
    */
   RUN_EXISTS = 12,
 
   /**
-   * FAILED_PRECONDITION. The current state does not allow the change. Metadata: `from`, `to`, `object`.
+   * The current state does not allow the change. Metadata: `from`, `to`, `object`.
    *
    * @generated from enum value: ERROR_REASON_TRANSITION_FORBIDDEN = 13;
    */
   TRANSITION_FORBIDDEN = 13,
 
   /**
-   * FAILED_PRECONDITION. The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
+   * The lease is gone: another owner has claimed the run, or it was released. Metadata: `run`,
    * `epoch`.
    *
    * @generated from enum value: ERROR_REASON_LEASE_LOST = 14;
@@ -129,7 +130,7 @@ export enum ErrorReason {
   LEASE_LOST = 14,
 
   /**
-   * ABORTED. The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
+   * The entry has changed since it was read, or an append would leave a gap (the values are then in bytes).
    * Metadata: `path`, `expected`, `actual`.
    *
    * @generated from enum value: ERROR_REASON_REVISION_CONFLICT = 15;
@@ -137,7 +138,7 @@ export enum ErrorReason {
   REVISION_CONFLICT = 15,
 
   /**
-   * FAILED_PRECONDITION. The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
+   * The entry is not a pending proposal. Metadata: `path`, `state`, `outcome` if it has one; if it
    * was already decided also `decision` (`accept`, `reject` or `expire`), `principal` and `time` (RFC 3339).
    *
    * @generated from enum value: ERROR_REASON_NOT_PROPOSED = 16;
@@ -145,21 +146,21 @@ export enum ErrorReason {
   NOT_PROPOSED = 16,
 
   /**
-   * OUT_OF_RANGE. The cursor belongs to another history of the store; read a snapshot instead.
+   * The cursor belongs to another history of the store; read a snapshot instead.
    *
    * @generated from enum value: ERROR_REASON_CURSOR_FOREIGN = 17;
    */
   CURSOR_FOREIGN = 17,
 
   /**
-   * FAILED_PRECONDITION. The executor cannot access the project's directory. Metadata: `project`, `root`.
+   * The executor cannot access the project's directory. Metadata: `project`, `root`.
    *
    * @generated from enum value: ERROR_REASON_WORKSPACE_UNAVAILABLE = 18;
    */
   WORKSPACE_UNAVAILABLE = 18,
 
   /**
-   * RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
+   * A bounded queue is full, or the caller has as much under way as a service takes of one caller:
    * `calls`, `streams`, bytes of requests by HTTP (`request_bytes`), or bytes of answers that it has not read
    * (`unsent_bytes`). The call was not done, unless its answer did not fit: retry it once some are read or have ended.
    * Metadata: `queue`, `limit`.
@@ -169,28 +170,28 @@ export enum ErrorReason {
   QUEUE_FULL = 19,
 
   /**
-   * ALREADY_EXISTS. The request id was already used for a different request. Metadata: `request_id`.
+   * The request id was already used for a different request. Metadata: `request_id`.
    *
    * @generated from enum value: ERROR_REASON_REQUEST_ID_REUSED = 20;
    */
   REQUEST_ID_REUSED = 20,
 
   /**
-   * UNAVAILABLE. Another service did not answer. Metadata: `service`, `address`.
+   * Another service did not answer. Metadata: `service`, `address`.
    *
    * @generated from enum value: ERROR_REASON_SERVICE_UNAVAILABLE = 21;
    */
   SERVICE_UNAVAILABLE = 21,
 
   /**
-   * FAILED_PRECONDITION. The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`.
+   * The model's vendor is unknown or not configured. Metadata: `vendor`, `setting`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_NOT_CONFIGURED = 22;
    */
   VENDOR_NOT_CONFIGURED = 22,
 
   /**
-   * UNAVAILABLE. The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
+   * The vendor cannot be reached: connection refused, unknown host, TLS failure. Metadata: `vendor`,
    * `detail`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_UNREACHABLE = 23;
@@ -198,14 +199,14 @@ export enum ErrorReason {
   VENDOR_UNREACHABLE = 23,
 
   /**
-   * PERMISSION_DENIED. The vendor refused the key. Metadata: `vendor`, `http_status`.
+   * The vendor refused the key. Metadata: `vendor`, `http_status`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_AUTH = 24;
    */
   VENDOR_AUTH = 24,
 
   /**
-   * FAILED_PRECONDITION. The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
+   * The vendor rejected the request, or does not support a required field. Metadata: `vendor`,
    * `http_status`, `detail`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_REJECTED = 25;
@@ -213,7 +214,7 @@ export enum ErrorReason {
   VENDOR_REJECTED = 25,
 
   /**
-   * RESOURCE_EXHAUSTED. The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
+   * The vendor's rate limit did not clear before the deadline. Metadata: `vendor`, `http_status`,
    * `detail`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_RATE_LIMIT = 26;
@@ -221,28 +222,28 @@ export enum ErrorReason {
   VENDOR_RATE_LIMIT = 26,
 
   /**
-   * UNAVAILABLE. The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`.
+   * The vendor failed, also after retries. Metadata: `vendor`, `http_status`, `detail`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_FAILED = 27;
    */
   VENDOR_FAILED = 27,
 
   /**
-   * UNAVAILABLE. The vendor's stream broke off. Metadata: `vendor`, `detail`.
+   * The vendor's stream broke off. Metadata: `vendor`, `detail`.
    *
    * @generated from enum value: ERROR_REASON_STREAM_INTERRUPTED = 28;
    */
   STREAM_INTERRUPTED = 28,
 
   /**
-   * FAILED_PRECONDITION. The vendor's answer does not follow its API. Metadata: `vendor`, `detail`.
+   * The vendor's answer does not follow its API. Metadata: `vendor`, `detail`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_PROTOCOL = 29;
    */
   VENDOR_PROTOCOL = 29,
 
   /**
-   * RESOURCE_EXHAUSTED. The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
+   * The model's context window is too small for the request. Metadata: `vendor`, `detail`; if the
    * vendor says them, `context_length` and `prompt_tokens`, both in tokens.
    *
    * @generated from enum value: ERROR_REASON_CONTEXT_EXCEEDED = 30;
@@ -250,28 +251,28 @@ export enum ErrorReason {
   CONTEXT_EXCEEDED = 30,
 
   /**
-   * DEADLINE_EXCEEDED. The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`.
+   * The vendor sent nothing for too long. Metadata: `vendor`, `timeout_s`.
    *
    * @generated from enum value: ERROR_REASON_VENDOR_TIMEOUT = 31;
    */
   VENDOR_TIMEOUT = 31,
 
   /**
-   * UNAVAILABLE. The service is shutting down; retry.
+   * The service is shutting down; retry.
    *
    * @generated from enum value: ERROR_REASON_DRAINING = 32;
    */
   DRAINING = 32,
 
   /**
-   * FAILED_PRECONDITION. Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`.
+   * Another owner holds the run's lease. Metadata: `run`, `owner`, `address`, `expires_in_ms`.
    *
    * @generated from enum value: ERROR_REASON_LEASE_HELD = 33;
    */
   LEASE_HELD = 33,
 
   /**
-   * FAILED_PRECONDITION. A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
+   * A packet copies pieces from a base that is not the run's latest packet. Metadata: `run`,
    * `turn`.
    *
    * @generated from enum value: ERROR_REASON_PACKET_BASE_MISSING = 34;
@@ -279,21 +280,21 @@ export enum ErrorReason {
   PACKET_BASE_MISSING = 34,
 
   /**
-   * NOT_FOUND. The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`.
+   * The run has no such turn, the turn has not ended, or its packet was not stored. Metadata: `run`, `turn`.
    *
    * @generated from enum value: ERROR_REASON_TURN_NOT_FOUND = 35;
    */
   TURN_NOT_FOUND = 35,
 
   /**
-   * FAILED_PRECONDITION. The scheme cannot be changed in this way. Metadata: `scheme`.
+   * The scheme cannot be changed in this way. Metadata: `scheme`.
    *
    * @generated from enum value: ERROR_REASON_SCHEME_FIXED = 36;
    */
   SCHEME_FIXED = 36,
 
   /**
-   * UNAVAILABLE. The database does not answer, or failed during the call; retry with the same request id. Metadata:
+   * The database does not answer, or failed during the call; retry with the same request id. Metadata:
    * `detail`.
    *
    * @generated from enum value: ERROR_REASON_DATABASE_UNAVAILABLE = 37;
@@ -301,7 +302,7 @@ export enum ErrorReason {
   DATABASE_UNAVAILABLE = 37,
 
   /**
-   * FAILED_PRECONDITION. The call was forwarded here, but another executor has the run by now. Metadata: `run`,
+   * The call was forwarded here, but another executor has the run by now. Metadata: `run`,
    * `address`.
    *
    * @generated from enum value: ERROR_REASON_NOT_OWNER = 38;
@@ -309,7 +310,7 @@ export enum ErrorReason {
   NOT_OWNER = 38,
 
   /**
-   * FAILED_PRECONDITION. Client and executor have different major versions. Raised by client libraries. Metadata:
+   * Client and executor have different major versions. Raised by client libraries. Metadata:
    * `version`, `client`.
    *
    * @generated from enum value: ERROR_REASON_VERSION_MISMATCH = 39;
@@ -317,7 +318,7 @@ export enum ErrorReason {
   VERSION_MISMATCH = 39,
 
   /**
-   * FAILED_PRECONDITION. A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
+   * A plugin failed while the packet of a turn was built; the log line has the id. Metadata:
    * `plugin`, `part` (`prompt` if it edits prompts), `error_id`.
    *
    * @generated from enum value: ERROR_REASON_PLUGIN_FAILED = 40;
@@ -325,7 +326,7 @@ export enum ErrorReason {
   PLUGIN_FAILED = 40,
 
   /**
-   * RESOURCE_EXHAUSTED. The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
+   * The answer exceeds gRPC's default limit of 4 MiB. Ask for less, or send the metadata
    * `turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TOO_LARGE = 41;
@@ -333,7 +334,7 @@ export enum ErrorReason {
   MESSAGE_TOO_LARGE = 41,
 
   /**
-   * INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
+   * An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
    * UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
    *
    * @generated from enum value: ERROR_REASON_PLAN_ENTRY = 42;
@@ -341,7 +342,7 @@ export enum ErrorReason {
   PLAN_ENTRY = 42,
 
   /**
-   * FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
+   * The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
    * `generating`, ...).
    *
    * @generated from enum value: ERROR_REASON_COMMAND_GATED = 43;
@@ -349,7 +350,7 @@ export enum ErrorReason {
   COMMAND_GATED = 43,
 
   /**
-   * FAILED_PRECONDITION. An edit of a prompt names a message that the prompt does not have: it was removed, left out or
+   * An edit of a prompt names a message that the prompt does not have: it was removed, left out or
    * folded, or it belongs to another run. Metadata: `edit` (0-based index in the list), `message_id`, `plugin`.
    *
    * @generated from enum value: ERROR_REASON_PROMPT_MESSAGE_UNKNOWN = 44;
@@ -357,7 +358,7 @@ export enum ErrorReason {
   PROMPT_MESSAGE_UNKNOWN = 44,
 
   /**
-   * FAILED_PRECONDITION. An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
+   * An edit of a prompt adds to the latest message of a role that no message has. Metadata: `edit`,
    * `target`, `plugin`.
    *
    * @generated from enum value: ERROR_REASON_PROMPT_TARGET_MISSING = 45;
@@ -365,7 +366,7 @@ export enum ErrorReason {
   PROMPT_TARGET_MISSING = 45,
 
   /**
-   * FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a message
+   * The edited prompt has a form that the model's vendor does not accept: it begins with a message
    * of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
    * (`leading_assistant` or `trailing_assistant`), `plugin`.
    *
@@ -374,7 +375,7 @@ export enum ErrorReason {
   PROMPT_SHAPE_REFUSED = 46,
 
   /**
-   * FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
+   * Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
    * effect. Metadata: `run`, `tool`.
    *
    * @generated from enum value: ERROR_REASON_GRANT_WITHDRAWN = 47;
@@ -382,7 +383,7 @@ export enum ErrorReason {
   GRANT_WITHDRAWN = 47,
 
   /**
-   * PERMISSION_DENIED. The caller may not do this: it lacks a right, in the project that the call names or in the
+   * The caller may not do this: it lacks a right, in the project that the call names or in the
    * deployment. The message says who can give it. Metadata: `right`, `project` (empty: the deployment).
    *
    * @generated from enum value: ERROR_REASON_RIGHT_MISSING = 48;
@@ -390,7 +391,7 @@ export enum ErrorReason {
   RIGHT_MISSING = 48,
 
   /**
-   * RESOURCE_EXHAUSTED. A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
+   * A quota leaves no room for this; what it is of is named only if the caller may know it. Metadata:
    * `metric`, `limit`, `period`.
    *
    * @generated from enum value: ERROR_REASON_QUOTA_EXCEEDED = 49;
@@ -398,14 +399,14 @@ export enum ErrorReason {
   QUOTA_EXCEEDED = 49,
 
   /**
-   * PERMISSION_DENIED. A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`.
+   * A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`.
    *
    * @generated from enum value: ERROR_REASON_RULE_DENIED = 50;
    */
   RULE_DENIED = 50,
 
   /**
-   * FAILED_PRECONDITION. The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`.
+   * The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`.
    *
    * @generated from enum value: ERROR_REASON_TOOLS_UNKNOWN = 51;
    */
@@ -416,4 +417,11 @@ export enum ErrorReason {
  * Describes the enum turnwright.types.v1.ErrorReason.
  */
 export declare const ErrorReasonSchema: GenEnum<ErrorReason>;
+
+/**
+ * The gRPC code that an rpc ends with for a reason, by its name.
+ *
+ * @generated from extension: string grpc_code = 50735;
+ */
+export declare const grpc_code: GenExtension<EnumValueOptions, string>;
 
