@@ -8,14 +8,12 @@ Source: issue 36.7; docs/adr/0086.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from math import inf
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 from google.protobuf.duration_pb2 import Duration
 from msgspec import Struct
@@ -28,24 +26,24 @@ from turnwright_executor.files.confinement import names_of
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.tools.contract import OutcomeUnknownError
 from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError, TooMuchError
-from turnwright_executor.tools.remote import CallFailedError, RemoteCall
+from turnwright_executor.tools.remote import CallFailedError, RemoteCall, attempts
 
-ATTEMPTS_MAX: Final = 2
-"""How often a call is sent that may be repeated."""
+REPEATED: Final = frozenset({"locate", "normalise", "find", "gather", "scan", "replace"})
+"""What is sent again if its connection breaks: all but what acts on a command, which the host takes with it."""
 
-LOOK_S: Final = 0.5
-"""Seconds between two tries meanwhile."""
+AWAITED: Final = frozenset({"locate", "scan"})
+"""What waits for a host that is away: that with which a loop, or a turn, begins."""
 
 CALL_S: Final = 60.0
 """Time limit of a call in seconds, and what one of a command may take beyond the command."""
 
 START_CHARS_MAX: Final = 64
 
-T = TypeVar("T")
-OnProgress = Callable[[result_pb2.ToolProgress], Awaitable[None]]
+OnProgress = Callable[[result_pb2.ToolProgress | None], Awaitable[None]]
+"""Takes the progress of a call; None: it is sent again, and what came before counts no more."""
 
 
-async def _ignored(_: result_pb2.ToolProgress) -> None:
+async def _ignored(_: result_pb2.ToolProgress | None) -> None:
     """The default of a call whose progress says nothing."""
 
 
@@ -89,46 +87,40 @@ class HostedProject(Struct):
                 sent = pb.WorkspaceCall(place=self.place, start=self.start, **wanted)
             except UnicodeEncodeError as error:
                 raise OutsideProjectError(f"No file there can have this name: {error}.") from None
-            result = await self._attempts(tool, sent, on_progress, call_id, timeout_s)
+            result = await self._sent(tool, sent, on_progress, call_id, timeout_s)
             if is_last or result.problem.kind != pb.WORKSPACE_PROBLEM_KIND_RESTARTED:
                 break
         if result.HasField("problem"):
             _raise(result.problem)
         return getattr(result, tool)
 
-    async def _attempts(
+    async def _sent(
         self, tool: str, wanted: pb.WorkspaceCall, on_progress: OnProgress, call_id: str, timeout_s: float
     ) -> pb.WorkspaceResult:
         key = secrets.token_hex(16)
         call = RemoteCall(
             self.address.project, self.address.run, call_id or f"{tool}/{key}", tool, "", self.epoch, key, "",
-            registration=self.server.registration, timeout_s=timeout_s,
+            registration=self.server.registration, timeout_s=timeout_s, is_repeatable=tool in REPEATED,
+            away_s=self.away_s, is_awaited=tool in AWAITED,
         )  # fmt: skip
-        is_repeated = tool != "run" and on_progress is _ignored
-        for attempt in range(ATTEMPTS_MAX):
-            try:
-                return await self._answer(call, wanted, on_progress)
-            except CallFailedError as error:
-                if tool == "run" and error.is_sent and not _is_refused(error):
-                    raise OutcomeUnknownError(str(error)) from None
-                if not (error.is_lost and is_repeated) or attempt == ATTEMPTS_MAX - 1:
-                    raise self._failed(error) from None
-        raise AssertionError("the last attempt has raised")
+        try:
+            sent = attempts(call, lambda attempt: self.servers.responses(self.server.name, attempt, wanted))
+            async with aclosing(sent) as messages:
+                async for message in messages:
+                    if message is not None and not message.HasField("progress"):
+                        return self._read(message, tool)
+                    await on_progress(None if message is None else message.progress)
+        except CallFailedError as error:
+            if tool == "run" and error.is_sent and not _is_refused(error):
+                raise OutcomeUnknownError(str(error)) from None
+            raise self._failed(error) from None
+        raise AssertionError("a call without a result has raised")
 
     def _failed(self, error: CallFailedError) -> OSError:
-        if error.is_sent and not error.is_lost:
+        if error.is_sent and not error.is_lost and not error.outcome.endswith("503"):
             return OSError(errno.EPROTO, str(error))
         why = f"{error} The project is on the sandbox host {self.server.name}: start it again there, and go on"
         return OSError(errno.EHOSTDOWN, why)
-
-    async def _answer(self, call: RemoteCall, wanted: pb.WorkspaceCall, on_progress: OnProgress) -> pb.WorkspaceResult:
-        async with aclosing(self.servers.responses(self.server.name, call, wanted)) as messages:
-            async for message in messages:
-                if not message.HasField("progress"):
-                    return self._read(message, call.tool)
-                await on_progress(message.progress)
-        text = f"The sandbox host {self.server.name} has given no result."
-        raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
 
     def _read(self, message: tool_service_pb2.DispatchResponse, tool: str) -> pb.WorkspaceResult:
         """The result of a tool, or its problem. Raises OSError; OutcomeUnknownError for one of `run`."""
@@ -143,17 +135,6 @@ class HostedProject(Struct):
         if tool == "run":
             raise OutcomeUnknownError(text)
         raise OSError(errno.EPROTO, text)
-
-    async def once_there(self, asked: Callable[[], Awaitable[T]]) -> T:
-        """Ask again for a while if the host is away."""
-        end_s = time.monotonic() + self.away_s
-        while True:
-            try:
-                return await asked()
-            except OSError as error:
-                if error.errno != errno.EHOSTDOWN or time.monotonic() > end_s:
-                    raise
-            await asyncio.sleep(LOOK_S)
 
     def path(self, path: str) -> str:
         """A path of an answer. Raises OSError for one that no file of a project has."""

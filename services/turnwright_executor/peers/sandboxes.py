@@ -110,14 +110,17 @@ class HostedScanner:
         return made
 
     async def scan(self, doubtful: Collection[str] = ()) -> Scan:
-        """As the port says. What a host has forgotten it tells again, and what stayed the same is left out here."""
-        return await self._host.once_there(partial(self._scan, frozenset(doubtful)))
+        """As the port says. What a host has forgotten it tells again, and what stayed the same is left out here.
 
-    async def _scan(self, doubtful: frozenset[str]) -> Scan:
-        """Nothing is kept of a scan that fails, so the next one has everything."""
+        Nothing is kept of a scan that fails, so the next one has everything.
+        """
+        doubtful = frozenset(doubtful)
         reported: dict[str, ScannedFile] = {}
 
-        async def take(progress: result_pb2.ToolProgress) -> None:
+        async def take(progress: result_pb2.ToolProgress | None) -> None:
+            if progress is None:
+                reported.clear()
+                return
             for file in progress.files.files:
                 reported[file.path] = self._file(file)
             self._check(reported)
@@ -172,8 +175,9 @@ class HostedShell:
         call_id = f"run/{secrets.token_hex(16)}"
         ends_s = self._host.ends_s()
 
-        async def pass_on(progress: result_pb2.ToolProgress) -> None:
-            await on_output(2 if progress.channel == 2 else 1, progress.text)
+        async def pass_on(progress: result_pb2.ToolProgress | None) -> None:
+            if progress is not None:
+                await on_output(2 if progress.channel == 2 else 1, progress.text)
 
         running: asyncio.Future[workspace_command_pb2.RunResult] = asyncio.ensure_future(
             self._host.call(
@@ -271,7 +275,7 @@ class GrpcSandboxHosts:
 
     async def _located(self, host: HostedProject, root: str, *, make: bool) -> pb.LocatedWorkspace | None:
         try:
-            found: pb.LocateResult = await host.once_there(partial(host.call, "locate", make=make))
+            found: pb.LocateResult = await host.call("locate", make=make)
         except (OSError, OutsideProjectError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise _unavailable(host.address.project, root, why or str(error)) from None

@@ -204,7 +204,8 @@ class GrpcToolServers:
         timeout_s = call.timeout_s or found.timeout_s
         end_s = (call.began_s or time.monotonic()) + timeout_s
         try:
-            channel = await (self._back(found, end_s) if call.began_s else self._ready(found))
+            back_s = time.monotonic() + call.away_s if call.away_s else end_s
+            channel = await (self._back(found, back_s) if call.began_s else self._ready(found))
             metadata = self._metadata(found)
         except Away as away:
             raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
@@ -311,7 +312,7 @@ class GrpcToolServers:
                     return channel
                 why = f"{server.name}: {_words(error)}"
             if time.monotonic() > end_s:
-                raise Away(f"It has left in the call, and was not back in time. {why}")
+                raise Away(f"It was waited for, and was not back in time. {why}")
             await asyncio.sleep(LOOK_S)
 
     async def _ready(self, server: RegisteredServer, *, is_again: bool = False) -> grpc.aio.Channel:

@@ -12,9 +12,9 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,8 @@ from turnwright_executor.tools.contract import Context, OutcomeUnknownError, Pro
 from turnwright_executor.tools.output import CommandOutput, OutputEndedError
 from turnwright_executor.tools.outside import OutsideTool, arguments_of
 from turnwright_grammar.reply import Command
+
+T = TypeVar("T")
 
 EFFECTS: Final = "It may have had effects: look before you do it again."
 
@@ -80,7 +82,13 @@ class RemoteCall(Struct, frozen=True):
     answer: tuple[ModelAnswer, bytes] | None = None
     """What a model has said to it, with the state that the server has given with its question."""
     began_s: float = 0.0
-    """When the first attempt began, by the monotonic clock: its server has left, and is waited for. 0: this is it."""
+    """When the first attempt began, by the monotonic clock: its server is waited for. 0: this is it."""
+    is_repeatable: bool = False
+    """Whether it is sent again, with the same key, if nobody knows what became of it."""
+    away_s: float = 0.0
+    """How long a server that has left is waited for before it is sent again; 0: to the end of the call."""
+    is_awaited: bool = False
+    """Whether one that is away is waited for before it is sent at all."""
 
 
 class CallProgress(Struct, frozen=True):
@@ -124,6 +132,25 @@ class ToolServers(Protocol):
 
     def cancel(self, server: str, call: RemoteCall) -> None:
         """Tell a server, in the background, that what it has proposed for a call is not carried out. Raises nothing."""
+
+
+async def attempts(call: RemoteCall, sent: Callable[[RemoteCall], AsyncGenerator[T]]) -> AsyncGenerator[T | None]:
+    """The events of a call; None: it is sent again, and what came before counts no more. Raises CallFailedError."""
+    began_s, was_sent = time.monotonic(), False
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            async with aclosing(sent(call)) as events:
+                async for event in events:
+                    yield event
+            return
+        except CallFailedError as error:
+            error.is_sent = was_sent = was_sent or error.is_sent
+            is_repeated = error.is_lost and call.is_repeatable and not error.outcome.endswith("504")
+            is_awaited = call.is_awaited and attempt == 1 and not was_sent
+            if attempt == ATTEMPTS_MAX or not (is_repeated or is_awaited):
+                raise
+        call = replace(call, began_s=began_s)
+        yield None
 
 
 class RemoteTool(OutsideTool):
@@ -199,10 +226,11 @@ class RemoteTool(OutsideTool):
             self.spec.registration,
             # What was not accepted changes nothing, and so gets nothing that could.
             self.spec.asks and context.mode is not Mode.ASK and (rounds > 0 or not self.spec.proposes),
+            is_repeatable=self.effect_class is not EffectClass.OUTSIDE,
         )
         running = _Running(output)
         try:
-            event = await running.to_end(self._attempts(call, context))
+            event = await running.to_end(attempts(call, lambda attempt: self._answered(attempt, context)))
         except OutputEndedError:
             return Done(f"{self.name} was stopped: it may have had effects.", State.FAILED, STOPPED)
         except CallFailedError as error:
@@ -252,23 +280,6 @@ class RemoteTool(OutsideTool):
             return ModelAnswer(problem=text)
         return await context.models.ask(asked.question, number)
 
-    async def _attempts(self, call: RemoteCall, context: Context) -> AsyncGenerator[_Passed]:
-        """The events of a call, which is sent again with the same key if that is allowed and may help."""
-        began_s = time.monotonic()
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            try:
-                async with aclosing(self._answered(call, context)) as events:
-                    async for event in events:
-                        yield event
-            except CallFailedError as error:
-                error.is_sent = error.is_sent or attempt > 1
-                is_repeated = error.is_lost and self.effect_class is not EffectClass.OUTSIDE
-                if not is_repeated or attempt == ATTEMPTS_MAX or error.outcome.endswith("504"):
-                    raise
-                call = replace(call, began_s=began_s)
-            else:
-                return
-
     def _proposed(self, proposal: CallProposal, context: Context, rounds: int) -> Done | Proposed:
         if context.mode is Mode.ASK:
             return failed("permission:403", "Ask mode is read-only, and the tool wants to change something.")
@@ -293,7 +304,7 @@ class _Running:
         self._chars = 0
         self._storing: asyncio.Task[None] | None = None
 
-    async def to_end(self, events: AsyncGenerator[_Passed]) -> CallProposal | ToolResult:
+    async def to_end(self, events: AsyncGenerator[_Passed | None]) -> CallProposal | ToolResult:
         """The last event. Raises CallFailedError; OutputEndedError if somebody ends the output."""
         working = asyncio.ensure_future(self._last(events))
         tasks: list[asyncio.Future[object]] = [working]  # type: ignore[list-item]
@@ -310,14 +321,15 @@ class _Running:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _last(self, events: AsyncGenerator[_Passed]) -> CallProposal | ToolResult:
+    async def _last(self, events: AsyncGenerator[_Passed | None]) -> CallProposal | ToolResult:
         async with aclosing(events):
             async for event in events:
-                if not isinstance(event, CallProgress):
+                if isinstance(event, CallProgress):
+                    await self._grow(event.text.replace("\0", ""))
+                elif event is not None:
                     if self._storing:
                         await self._storing
                     return event
-                await self._grow(event.text.replace("\0", ""))
         raise CallFailedError("protocol:502", "The server ended the call without a result.", is_sent=True, is_lost=True)
 
     async def _grow(self, text: str) -> None:

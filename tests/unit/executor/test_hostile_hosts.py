@@ -6,9 +6,10 @@ import asyncio
 import errno
 from math import inf
 
+import grpc
 import pytest
 import pytest_asyncio
-from turnwright.tool.v1 import result_pb2, workspace_command_pb2
+from turnwright.tool.v1 import result_pb2, tool_service_pb2, workspace_command_pb2
 from turnwright.tool.v1 import workspace_pb2 as pb
 
 from turnwright_client.tool_server import ToolServer
@@ -29,14 +30,22 @@ class WrongHost(ToolServer):
 
     def __init__(self):
         super().__init__()
-        self.calls, self.pieces, self.answers = [], [], {}
+        self.calls, self.pieces, self.answers, self.breaks = [], [], {}, []
+        """`breaks`: the files that each of the next calls tells of before its connection breaks."""
         self.now_s = self.takes_s = 0.0
         """The executor's clock, and what an answer takes by it."""
         for name in TOOLS:
             self.tool(name, name, effect_class="outside")(self._answer)
 
+    async def Dispatch(self, request, context):
+        self.calls.append(request)
+        if self.breaks:
+            yield tool_service_pb2.DispatchResponse(progress={"text": "begun\n", "files": {"files": self.breaks.pop()}})
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
+        async for message in super().Dispatch(request, context):
+            yield message
+
     async def _answer(self, call):
-        self.calls.append(call.request)
         self.now_s += self.takes_s
         for piece in self.pieces:
             await call.progress("", files=pb.ScanPiece(files=piece))
@@ -59,7 +68,7 @@ async def made(tmp_path_factory):
 @pytest_asyncio.fixture(loop_scope="module")
 async def host(made):
     host, _ = made
-    host.calls, host.pieces, host.now_s, host.takes_s = [], [], 50.0, 0.0
+    host.calls, host.pieces, host.breaks, host.now_s, host.takes_s = [], [], [], 50.0, 0.0
     host.answers = {"locate": pb.WorkspaceResult(start="first", locate={"workspace": {"path": "/shop", "id": "i"}})}
     return host
 
@@ -153,6 +162,26 @@ async def test_a_host_is_to_remember_the_scanners_of_loops_alone(made, host):
     for epoch in (0, 1):
         await (await place_on(made, epoch=epoch)).scanner().scan()
         assert bool(host.calls[-1].workspace.scan.scanner) is bool(epoch)
+
+
+@asynchronous
+async def test_reads_are_repeated_as_a_whole_and_commands_are_not(made, host):
+    place = await place_on(made)
+    host.pieces, host.breaks = [[FILE]], [[{**FILE, "path": "b.txt"}], [{**FILE, "path": "c.txt"}]]
+    host.answers["scan"] = pb.WorkspaceResult(scan={"generation": 1, "complete": True})
+    assert [file.path for file in (await place.scanner().scan()).changed] == ["a.txt"]
+    host.answers["find"] = pb.WorkspaceResult(find={"path": "a.txt", "file": FILE})
+    host.breaks = [[]]
+    assert (await place.workspace.find("a.txt"))[1].text == "old\n"
+    host.breaks, output = [[]], []
+
+    async def on_output(channel, text):
+        output.append((channel, text))
+
+    with pytest.raises(OutcomeUnknownError):
+        await place.shell.run("touch made", 5.0, on_output)
+    assert output == [(1, "begun\n")]
+    assert [call.tool for call in host.calls] == ["locate", *["scan"] * 3, *["find"] * 2, "run"]
 
 
 async def ignored(_channel, _text):
