@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import count
-from math import floor
 from typing import Final
 
 from msgspec.structs import replace
@@ -226,7 +225,7 @@ def _taken(unit: str, asked: float, left_over: Sequence[float], least: float) ->
     if not left_over:
         return asked
     left = min(left_over)
-    half = floor(left / 2 / least) * least
+    half = left / 2 - left / 2 % least
     if asked > left or (not asked and half < least):
         text = f"Of this task's budget {max(0.0, left):.6g} {unit} are left, too little for this agent. Ask for less."
         raise fault(Reason.LIMIT_EXCEEDED, text, field="budget", limit=f"{left:.6g}", actual=f"{asked:.6g}", unit=unit)

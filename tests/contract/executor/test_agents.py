@@ -125,6 +125,13 @@ async def test_what_an_agent_may_spend_comes_out_of_what_is_left(services) -> No
     assert answer.spent.tokens == sum(own) + sum(part.spent.tokens for part in parts)
 
 
+async def test_half_of_the_largest_budget_is_a_budget(services) -> None:
+    services.script(f'<delegate name="a" model="helper">A.</delegate>{GO_ON}', DONE)
+    await plays(services, "helper", SAID)
+    await services.until(await services.act(budget=budget_pb2.Budget(cost_usd_max=1e308)))
+    assert (await run_of(services, "r-a")).run.loop.settings.budget.cost_usd_max == pytest.approx(5e307)
+
+
 async def test_an_agent_that_exhausts_its_budget_ends_and_the_run_goes_on(services) -> None:
     services.script(f'<delegate name="a" model="helper" turns="1">A.</delegate>{GO_ON}', DONE)
     await plays(services, "helper", GO_ON, SAID)
