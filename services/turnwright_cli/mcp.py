@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ ADDRESS: Final = "mcp"
 """The address of an MCP server among the servers of tools, and the header with its registration."""
 PROJECT_FILE: Final = ".mcp.json"
 FILE_BYTES_MAX: Final = 256 * 1024
+_SECRET: Final = re.compile(r"\$\{(\w+)\}")
 _STDIO: Final = ("command", "args", "env")
 _HTTP: Final = ("url", "headers")
 
@@ -64,6 +66,8 @@ async def import_servers(call: Invocation, *, file: Path | None) -> int:
     async with open_project(call) as (client, project):
         made = [await client.add_tool_server(project, one) for one in servers]
         if not call.as_json:
+            # Nobody has to have read the file to see what is started now, and which secrets it gets.
+            show_list(call, made, _COLUMNS)
             return show_checked(await client.list_tools(project, check=True, timeout_s=CHECK_S))
     return answer(call, made, "registered")
 
@@ -97,7 +101,9 @@ def _server(name: str, registration: Mapping[str, Any]) -> pb.ToolServer:
 def _place(server: pb.ToolServer) -> str:
     try:
         found = json.loads(server.headers[ADDRESS])
-        return str(found.get("url") or " ".join([found["command"], *found.get("args", ())]))
+        place = str(found.get("url") or " ".join([found["command"], *found.get("args", ())]))
+        secrets = {name for key in ("env", "headers") for name in _SECRET.findall(json.dumps(found.get(key, {})))}
+        return f"{place} (gets {', '.join(sorted(secrets))})" if secrets else place
     except (KeyError, TypeError, ValueError, AttributeError):
         return ""
 

@@ -40,10 +40,14 @@ def test_the_file_of_a_project_is_read_only_when_its_owner_imports_it(bench):
     assert "well_kept" not in bench.run("tools").stdout
     imported = bench.run("mcp", "import")
     assert imported.returncode == 0, imported.stderr
+    assert f"well_kept\t{sys.executable} {HOSTILE} well\t" in imported.stdout
     assert "well_kept.work" in bench.run("tools").stdout
     (bench.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": {"command": "x", "sudo": True}}}))
     refused = bench.run("mcp", "import")
     assert (refused.returncode, "'sudo'" in refused.stderr) == (2, True)
+    keyed = {"command": "none\x1b[2J", "env": {"A": "x ${KEY}"}}
+    (bench.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"well_kept": keyed}}))
+    assert "well_kept\tnone\\x1b[2J (gets KEY)\t" in bench.run("mcp", "import").stdout
 
 
 @pytest.mark.asyncio
