@@ -390,18 +390,24 @@ def _key(context: Context) -> str:
 
 
 def text_of(spec: ServedTool) -> str:
-    """What a model that writes tags reads about a tool."""
+    """What a model that writes tags reads about a tool: a server's words in lines that cannot pass for ours."""
     schema = spec.shown_schema
     given = schema.get("properties")
     properties = given if isinstance(given, dict) else {}
     required = schema.get("required")
     needed = [name for name in properties if isinstance(required, list) and name in required]
-    shown = "".join(f' {name}="..."' for name in needed)
-    first, _, rest = (spec.description or spec.title or spec.server_name).strip().partition("\n")
-    lines = [f"## <{spec.name}{shown}/> - {first}", *([rest.strip()] if rest.strip() else [])]
+    shown = "".join(f' {_line(name)}="..."' for name in needed)
+    first, *rest = (spec.description or spec.title or spec.server_name).strip().splitlines() or [spec.name]
+    lines = [f"## <{spec.name}{shown}/> - {first}", *(f"> {line}" for line in rest if line.strip())]
     for name, about in properties.items():
-        lines.append(f"* `{name}`{_of_argument(about if isinstance(about, dict) else {}, is_needed=name in needed)}")
+        lines.append(
+            f"* `{_line(name)}`{_of_argument(about if isinstance(about, dict) else {}, is_needed=name in needed)}"
+        )
     return "\n".join(lines).replace("\0", "")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _of_argument(about: JsonObject, *, is_needed: bool) -> str:
@@ -411,5 +417,5 @@ def _of_argument(about: JsonObject, *, is_needed: bool) -> str:
     if isinstance(words, list):
         kind = ", ".join(json.dumps(word, ensure_ascii=False) for word in words[:32])
     marks = ", ".join(filter(None, [kind, "required" if is_needed else ""]))
-    text = " ".join(str(about.get("description", "")).split())
+    text = _line(str(about.get("description", "")))
     return f"{f' ({marks})' if marks else ''}{f': {text}' if text else ''}"
