@@ -69,9 +69,9 @@ class AgentReport:
         if self._has_acted:
             # Its answer is what it says last; what it has said on the way is in its output.
             self._answer, self._chars, self._has_acted = [], 0, False
-        kept = text[: ANSWER_CHARS_MAX - self._chars]
-        self._chars += len(kept)
-        self._answer.append(kept)
+        if kept := text[: ANSWER_CHARS_MAX - self._chars]:
+            self._chars += len(kept)
+            self._answer.append(kept)
         self._show(text)
 
     def result(self, end: schema.PromptResponse) -> result_pb2.ToolResult:

@@ -71,7 +71,11 @@ class HeldCall:
         self._events.put_nowait(event)
 
     def progressed(self, text: str) -> None:
-        if self._chars + len(text) > PROGRESS_CHARS_MAX or self._all_chars + len(text) > PROGRESS_ALL_CHARS_MAX:
+        if (
+            not text
+            or self._chars + len(text) > PROGRESS_CHARS_MAX
+            or self._all_chars + len(text) > PROGRESS_ALL_CHARS_MAX
+        ):
             self._left_out += len(text)
             return
         self._chars += len(text)

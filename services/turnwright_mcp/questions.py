@@ -66,7 +66,11 @@ def _value(name: str, about: Mapping[str, Any], value: Any) -> Any:
             value = int(value) if kind == "integer" else float(value)
     except (KeyError, ValueError):
         raise AnswerError(f"{name} is a {kind}, and {value[:100]!r} is none.") from None
-    choices = about.get("enum") or [one.get("const") for one in about.get("oneOf", ()) if isinstance(one, dict)]
+    words, consts = about.get("enum"), about.get("oneOf")
+    choices = words if isinstance(words, list) else []
+    choices = choices or [
+        one.get("const") for one in (consts if isinstance(consts, list) else ()) if isinstance(one, dict)
+    ]
     if choices and value not in choices:
         raise AnswerError(f"{name} is one of {', '.join(map(str, choices))}.")
     return value

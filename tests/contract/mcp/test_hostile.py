@@ -4,10 +4,12 @@ import asyncio
 import json
 
 import grpc
+import mcp_types as types
 import pytest
 from turnwright.types.v1.command_record_pb2 import EFFECT_CLASS_IDEMPOTENT, EFFECT_CLASS_OUTSIDE, EFFECT_CLASS_PURE
 
 from contract.mcp.bridging import bridging, hostile, text
+from turnwright_mcp.questions import answer_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -133,3 +135,9 @@ async def test_an_executor_that_has_lost_the_run_calls_nothing(tmp_path):
         assert (await bridge.refused(server, epoch=6)).code() is grpc.StatusCode.FAILED_PRECONDITION
         assert text(await bridge.dispatch(server, epoch=1, run="other")) == "done"
         assert calls.read_text().splitlines() == ["work", "work"]
+
+
+async def test_an_answer_to_a_question_whose_schema_is_none_is_taken_as_it_is():
+    schema = {"type": "object", "properties": {"name": {"type": "string", "enum": 5, "oneOf": 5}}}
+    asked = types.ElicitRequestFormParams(message="Name?", requested_schema=schema)
+    assert answer_of(asked, "Ann").content == {"name": "Ann"}
