@@ -363,7 +363,7 @@ class EditorSession:
             case "prompt" | "assistant" | "reasoning":
                 return self._texts.whole(entry)
             case _:
-                return self._calls.take(entry)
+                return (*self._texts.answer(entry), *self._calls.take(entry))
 
     async def _take(self, event: Any) -> None:  # noqa: C901, PLR0912 - one case for each kind
         match event.WhichOneof("event"):

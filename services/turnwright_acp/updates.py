@@ -40,12 +40,16 @@ _KINDS: Final[Mapping[str, str]] = {
     "editor_read": "read",
     "editor_write": "edit",
 }
-SILENT_TOOLS: Final = ("update", "set_plan", "update_plan", "get_plan", "think", "ask_user")
+_GOES_ON: Final = "102"
+"""What an update says that does not end its task."""
+UPDATE: Final = "update"
+SILENT_TOOLS: Final = (UPDATE, "set_plan", "update_plan", "get_plan", "think", "ask_user")
 """Tools whose calls are shown as what they say or set, and not as calls."""
 _FILE_TOOLS: Final = ("get", "set", "cp", "mv", "rm")
 _SPEAKERS: Final = {"prompt": "user_message", "assistant": "agent_message", "reasoning": "agent_thought"}
 """Whose chunks the text of an entry is, by its scheme."""
 _ENDED: Final = ("completed", "failed")
+_SETTLED: Final = (entry_pb2.STATE_RESOLVED, entry_pb2.STATE_FAILED)
 _STATUSES: Final = {
     entry_pb2.STATE_RECORDED: "pending",
     entry_pb2.STATE_PROPOSED: "pending",
@@ -77,6 +81,8 @@ class TextUpdates:
         """Texts that were told before a reply began again, while it has said nothing else."""
         self._begun: Counter[str] = Counter()
         """How often a message was begun anew by another text."""
+        self._spoken: set[str] = set()
+        """Messages of which something was told."""
 
     def begin(self, turn: int) -> None:
         """The reply of a turn begins; what was streamed of one before it was given up."""
@@ -115,6 +121,16 @@ class TextUpdates:
             self._growing.pop(entry.path, None)
             self._given_up.pop(entry.path, None)
 
+    def answer(self, entry: entry_pb2.Entry) -> Iterator[SessionUpdate]:
+        """The text of the update that ends a task, behind what the reply has said beside it."""
+        if entry.record.tool != UPDATE or entry.state not in _SETTLED or entry.path in self._sent:
+            return
+        self._sent.add(entry.path)
+        status = next((one.value for one in entry.record.command.attributes if one.name == "status"), "")
+        if status != _GOES_ON and entry.body:
+            space = "\n\n" if f"assistant://{entry.turn}" in self._spoken else ""
+            yield chunk("agent_message", space + entry.body, entry.path)
+
     def _grow(self, path: str, text: str) -> Iterator[SessionUpdate]:
         pieces = self._growing.setdefault(path, [])
         pieces.append(text)
@@ -128,6 +144,7 @@ class TextUpdates:
             else:
                 text = now
                 self._begun[path] += 1
+        self._spoken.add(path)
         message_id = f"{path}#{self._begun[path]}" if self._begun[path] else path
         yield chunk(_SPEAKERS[path.partition(":")[0]], text, message_id)
 

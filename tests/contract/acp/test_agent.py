@@ -38,6 +38,18 @@ async def test_a_prompt_is_answered_behind_all_of_its_updates(tmp_path):
         assert all("method" not in one for one in editor.order[:opened])
 
 
+async def test_the_text_that_ends_a_task_is_said_once_also_to_who_loads_it(tmp_path):
+    async with running(tmp_path) as services:
+        services.script('<think>Hm.</think><update status="102">Going on.</update>', f"It is one.{DONE}")
+        async with editing(services) as editor:
+            session = await editor.new()
+            await editor.prompt(session)
+            assert editor.said(session) == "It is one.\n\nDone."
+        async with editing(services) as editor:
+            await editor.call("session/load", sessionId=session, cwd=str(services.files), mcpServers=[])
+            assert editor.said(session) == "It is one.\n\nDone."
+
+
 @pytest.mark.parametrize(
     ("option", "text", "tool_status"),
     [("allow_once", "new\n", "completed"), ("reject_once", "old\n", "failed")],

@@ -188,7 +188,7 @@ async def test_a_question_ends_the_prompt_and_the_next_one_answers_it(tmp_path):
         assert await editor.prompt(session) == {"stopReason": "end_turn"}
         assert "Red or blue?" in editor.said(session)
         assert await editor.prompt(session, "red") == {"stopReason": "end_turn"}
-        assert editor.said(session).endswith("It is red.")
+        assert editor.said(session).endswith("It is red.\n\nDone.")
         run = (await services.client.get_run(services.project, session.partition("/")[2])).run
         assert (run.loop.sequence, run.loop.status) == (1, 200)
 
@@ -400,4 +400,4 @@ async def test_a_prompt_may_be_a_command(tmp_path):
         assert "Undid turn 1" in editor.said(session)
         services.script("Two." + DONE)
         assert await editor.prompt(session, "/retry") == {"stopReason": "end_turn"}
-        assert editor.said(session).endswith("Two.")
+        assert editor.said(session).endswith("Two.\n\nDone.")
