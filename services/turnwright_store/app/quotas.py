@@ -32,7 +32,7 @@ from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import quotas as rows
 from turnwright_store.sql.grants import OF_CALLERS, bump_policy
 from turnwright_store.sql.quotas import QuotaRow
-from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.registry import project_id_of
 from turnwright_store.sql.runs import RunHead, RunRow
 
 QUOTAS_MAX: Final = 1000
@@ -215,7 +215,7 @@ def _whose(run: RunHead, quota: QuotaRow) -> tuple[str, str]:
 
 def set_quota(tx: Transaction, caller: Caller, project: str, wanted: pb.Quota) -> pb.Quota:
     """Set a quota. Raises PROJECT_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
-    project_id, metric = _project(tx.connection, project), _checked(wanted.metric)
+    project_id, metric = project_id_of(tx.connection, project), _checked(wanted.metric)
     if not _SUBJECT.fullmatch(wanted.subject) or (project and wanted.subject.startswith("project:")):
         raise invalid(
             "quota.subject",
@@ -246,7 +246,7 @@ def set_quota(tx: Transaction, caller: Caller, project: str, wanted: pb.Quota) -
 
 def delete_quota(tx: Transaction, project: str, subject: str, number: int) -> None:
     """Delete a quota. Raises PROJECT_NOT_FOUND, INVALID_FIELD, ENTRY_NOT_FOUND."""
-    project_id, metric = _project(tx.connection, project), _checked(number)
+    project_id, metric = project_id_of(tx.connection, project), _checked(number)
     found = rows.find_quota(tx.connection, project_id, subject, number)
     if found is None:
         raise fault(
@@ -278,14 +278,9 @@ def _checked(number: int) -> _Metric:
     return metric
 
 
-def _project(connection: Connection, name: str) -> int:
-    """The id of a project; 0: the deployment. Raises PROJECT_NOT_FOUND."""
-    return get_project(connection, name).id if name else 0
-
-
 def list_quotas(connection: Connection, project: str, now_ms: int) -> list[pb.Quota]:
     """The quotas of a project or of the deployment, as they are now. Raises PROJECT_NOT_FOUND."""
-    found = rows.list_quotas(connection, _project(connection, project))
+    found = rows.list_quotas(connection, project_id_of(connection, project))
     return [_shown(connection, row, project, now_ms) for row in found]
 
 

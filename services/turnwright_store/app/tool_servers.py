@@ -17,7 +17,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import tool_servers as rows
-from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.registry import project_id_of
 
 SERVERS_MAX: Final = 64
 """Servers of a project, and of the deployment."""
@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,23}")
 
 def add_server(tx: Transaction, caller: Caller, project: str, wanted: pb.ToolServer) -> pb.ToolServer:
     """Register a server. Raises PROJECT_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
-    project_id = _project(tx.connection, project)
+    project_id = project_id_of(tx.connection, project)
     if not _NAME.fullmatch(wanted.name):
         raise invalid("server.name", "A server of tools has a name of 1 to 24 lower-case letters, digits and `_`.")
     if not wanted.address:
@@ -50,16 +50,11 @@ def add_server(tx: Transaction, caller: Caller, project: str, wanted: pb.ToolSer
 
 def remove_server(tx: Transaction, project: str, name: str) -> None:
     """Remove a server. Raises PROJECT_NOT_FOUND, ENTRY_NOT_FOUND."""
-    if not rows.drop_server(tx.connection, _project(tx.connection, project), name):
+    if not rows.drop_server(tx.connection, project_id_of(tx.connection, project), name):
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no server of tools {name!r} here: list them.", path=name)
     tx.detail.update(server=name)
 
 
 def list_servers(connection: Connection, project: str) -> list[pb.ToolServer]:
     """The servers of a project, or of the deployment. Raises PROJECT_NOT_FOUND."""
-    return [Parse(text, pb.ToolServer()) for text in rows.list_servers(connection, _project(connection, project))]
-
-
-def _project(connection: Connection, name: str) -> int:
-    """The project's id; 0 for the deployment."""
-    return get_project(connection, name).id if name else 0
+    return [Parse(text, pb.ToolServer()) for text in rows.list_servers(connection, project_id_of(connection, project))]

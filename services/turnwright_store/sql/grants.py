@@ -14,6 +14,7 @@ from turnwright_kit.identity.policy import CallerQuota, PolicySnapshot
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.dialect import DatabaseNow
+from turnwright_store.sql.registry import counting
 from turnwright_store.sql.scopes import bump_scope, find_scope
 from turnwright_store.sql.tables import grants, projects, quotas, scopes, tokens
 
@@ -40,7 +41,7 @@ _IN_PROJECT: Final = _ALL.where(grants.c.project_id == bindparam("project"))
 _PAGE: Final = (
     _IN_PROJECT.where(grants.c.subject > bindparam("after")).order_by(grants.c.subject).limit(bindparam("page"))
 )
-_COUNT: Final = select(func.count()).select_from(grants).where(grants.c.project_id == bindparam("project"))
+count_grants: Final = counting(grants)
 _ADD: Final = insertion(grants)
 _REMOVE: Final = delete(grants).where(
     grants.c.project_id == bindparam("project"), grants.c.subject == bindparam("wanted")
@@ -128,10 +129,6 @@ def list_grants(connection: Connection, project_id: int, after: str, page: int) 
 
 def all_grants(connection: Connection, project_id: int) -> list[Grant]:
     return [_grant(row) for row in connection.execute(_IN_PROJECT, {"project": project_id})]
-
-
-def count_grants(connection: Connection, project_id: int) -> int:
-    return int(connection.execute(_COUNT, {"project": project_id}).scalar_one())
 
 
 def put_grant(connection: Connection, project_id: int, grant: Grant) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Collection
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, and_, bindparam, case, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, insert, literal_column, or_, select, update
 
 from turnwright_store.sql.clauses import insertion, number
 from turnwright_store.sql.loops import OPEN_STATUSES
+from turnwright_store.sql.registry import counting
 from turnwright_store.sql.tables import loops, projects, quotas, reservations, runs
 
 _COLUMNS: Final = (
@@ -85,7 +86,7 @@ _TAKE: Final = (
 _FORGET: Final = delete(reservations).where(reservations.c.quota_id == bindparam("quota"))
 _BY_IDS: Final = select(quotas.c.id, quotas.c.metric).where(quotas.c.id.in_(bindparam("ids", expanding=True)))
 _ANY: Final = select(select(quotas.c.id).exists())
-_COUNT: Final = select(func.count()).select_from(quotas).where(quotas.c.project_id == bindparam("project"))
+count_quotas: Final = counting(quotas)
 
 
 class QuotaRow(Struct, frozen=True):
@@ -145,10 +146,6 @@ def find_quota(connection: Connection, project_id: int, subject: str, metric: in
     values = {"project": project_id, "subject": subject, "metric": metric}
     row = connection.execute(_ONE, values).one_or_none()
     return QuotaRow(*row) if row else None
-
-
-def count_quotas(connection: Connection, project_id: int) -> int:
-    return int(connection.execute(_COUNT, {"project": project_id}).scalar_one())
 
 
 def put_quota(connection: Connection, project_id: int, subject: str, metric: int, most: int, by: str) -> bool:

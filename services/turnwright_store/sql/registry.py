@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, func, insert, literal, select, update
 from turnwright_values.types import Assembly, Capabilities, Model, Price, Project, ReportedWindow, Tier
 
 from turnwright_core.errors import Reason, fault, project_not_found
@@ -99,6 +99,17 @@ def find_project(connection: Connection, name: str) -> ProjectRow | None:
 def get_project(connection: Connection, name: str) -> ProjectRow:
     """A project by name. Raises PROJECT_NOT_FOUND."""
     return find_project(connection, name) or _no_project(name)
+
+
+def project_id_of(connection: Connection, name: str) -> int:
+    """The id of a project; 0: the deployment. Raises PROJECT_NOT_FOUND."""
+    return get_project(connection, name).id if name else 0
+
+
+def counting(table: Table) -> Callable[[Connection, int], int]:
+    """What counts the rows that a project, or the deployment, has in a table."""
+    count = select(func.count()).select_from(table).where(table.c.project_id == bindparam("project"))
+    return lambda connection, project_id: int(connection.execute(count, {"project": project_id}).scalar_one())
 
 
 def _no_project(name: str) -> ProjectRow:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, bindparam, delete, exists, func, select
+from sqlalchemy import Connection, bindparam, delete, exists, select
 from turnwright_values.types import FileConstraint, FileConstraintKind
 
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.entries import batched
+from turnwright_store.sql.registry import counting
 from turnwright_store.sql.tables import entries, file_constraints, scopes
 
 # One look into the index of each scope: entries have no index by scheme.
@@ -24,7 +25,7 @@ _USED: Final = (
     .limit(1)
 )
 _OF_PROJECT: Final = file_constraints.c.project_id == bindparam("project")
-_COUNT: Final = select(func.count()).select_from(file_constraints).where(_OF_PROJECT)
+count_constraints: Final = counting(file_constraints)
 _PAGE: Final = (
     select(file_constraints.c.pattern, file_constraints.c.kind, file_constraints.c.create_ms)
     .where(_OF_PROJECT, file_constraints.c.pattern > bindparam("after"))
@@ -41,10 +42,6 @@ def is_scheme_used(connection: Connection, name: str) -> bool:
     """Whether there is an entry of a scheme, in whichever scope."""
     # `0` follows `/`: the end of the paths that begin with the scheme's prefix.
     return connection.execute(_USED, {"low": f"{name}://", "high": f"{name}:/0"}).first() is not None
-
-
-def count_constraints(connection: Connection, project_id: int) -> int:
-    return int(connection.execute(_COUNT, {"project": project_id}).scalar_one())
 
 
 def list_constraints(connection: Connection, project_id: int, after: str, page: int) -> list[FileConstraint]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
+from turnwright_store.sql.registry import counting
 from turnwright_store.sql.tables import tool_servers
 
 _OF_PROJECT: Final = tool_servers.c.project_id == bindparam("project")
 _BY_NAME: Final = (_OF_PROJECT, tool_servers.c.name == bindparam("server"))
 _ROWS: Final = select(tool_servers.c.body).where(_OF_PROJECT).order_by(tool_servers.c.name)
-_COUNT: Final = select(func.count()).select_from(tool_servers).where(_OF_PROJECT)
+count_servers: Final = counting(tool_servers)
 _ADD: Final = insert(tool_servers).inline()
 _CHANGE: Final = update(tool_servers).where(*_BY_NAME).values(body=bindparam("text"))
 _REMOVE: Final = delete(tool_servers).where(*_BY_NAME)
@@ -20,10 +21,6 @@ _REMOVE: Final = delete(tool_servers).where(*_BY_NAME)
 def list_servers(connection: Connection, project_id: int) -> list[str]:
     """The servers by name, each as JSON; 0: those of the deployment."""
     return list(connection.execute(_ROWS, {"project": project_id}).scalars())
-
-
-def count_servers(connection: Connection, project_id: int) -> int:
-    return int(connection.execute(_COUNT, {"project": project_id}).scalar_one())
 
 
 def put_server(connection: Connection, project_id: int, name: str, text: str) -> bool:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, literal_column, or_, select, update
 
 from turnwright_store.sql.clauses import insertion, number, parameters
+from turnwright_store.sql.registry import counting
 from turnwright_store.sql.tables import deliveries, webhooks
 
 PENDING, DELIVERED, DEAD = 1, 2, 3
@@ -33,7 +34,7 @@ _HOOK: Final = (
 _IN_PROJECT: Final = webhooks.c.project_id == bindparam("project")
 _OF_PROJECT: Final = select(*_HOOK).where(_IN_PROJECT).order_by(webhooks.c.name)
 _NAMED: Final = _OF_PROJECT.where(webhooks.c.name == bindparam("wanted"))
-_COUNT: Final = select(func.count()).select_from(webhooks).where(_IN_PROJECT)
+count_webhooks: Final = counting(webhooks)
 _ADD: Final = insert(webhooks).inline()
 _BY_ID: Final = webhooks.c.id == bindparam("hook")
 _CHANGE: Final = update(webhooks).where(_BY_ID).values(**parameters("url", "events", "run", "set_by"))
@@ -204,10 +205,6 @@ def list_webhooks(connection: Connection, project_id: int) -> list[WebhookRow]:
 def find_webhook(connection: Connection, project_id: int, name: str) -> WebhookRow | None:
     row = connection.execute(_NAMED, {"project": project_id, "wanted": name}).one_or_none()
     return _webhook(row) if row else None
-
-
-def count_webhooks(connection: Connection, project_id: int) -> int:
-    return int(connection.execute(_COUNT, {"project": project_id}).scalar_one())
 
 
 def put_webhook(
