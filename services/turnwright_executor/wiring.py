@@ -227,7 +227,9 @@ class _Wired:
         servers = GrpcToolServers(
             registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge
         )
-        asked = HostSettings(settings.sandbox_away_s, settings.file_bytes_max, settings.files_max)
+        asked = HostSettings(
+            settings.sandbox_away_s, settings.file_bytes_max, settings.files_max, settings.sh_output_bytes_max
+        )
         self._sandboxes = GrpcSandboxHosts(servers, lambda: registered.file.servers, _boot_s, asked)
         return servers
 

@@ -9,6 +9,7 @@ Source: docs/adr/0086.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import time
@@ -218,7 +219,11 @@ class SandboxHost(ToolServer):
     ) -> workspace_command_pb2.RunResult:
         ends_s = [_end_s(wanted)]
         root = await self._real(place)
-        shell = self._host.shell(root, _constraints_of(place), ends_s=lambda: ends_s[0])
+        if ends_s[0] <= time.clock_gettime(time.CLOCK_BOOTTIME):
+            raise OSError(errno.ESTALE, "the lease of its run had ended when the sandbox host was asked")
+        shell = self._host.shell(
+            root, _constraints_of(place), ends_s=lambda: ends_s[0], output_bytes=wanted.output_bytes_max
+        )
         running = asyncio.ensure_future(
             shell.run(
                 wanted.command,

@@ -48,6 +48,9 @@ EXTEND_S: Final = 0.25
 STOP_S: Final = 10.0
 """Seconds in which a command that is stopped must have ended."""
 
+CUT_CHARS: Final = 1024
+"""Characters with which a host may say what it has left out of an output."""
+
 CHANGES: Final = frozenset({"create", "change", "remove"})
 
 
@@ -58,6 +61,8 @@ class HostSettings(Struct, frozen=True):
     """How long to wait for one that is away."""
     file_bytes_max: int
     files_max: int
+    output_bytes_max: int
+    """Of a command, for each channel."""
 
 
 class HostedWorkspace:
@@ -156,8 +161,8 @@ class HostedScanner:
 class HostedShell:
     """Implements tools.ports.Shell on a host."""
 
-    def __init__(self, host: HostedProject, located: pb.LocatedWorkspace) -> None:
-        self._host = host
+    def __init__(self, host: HostedProject, located: pb.LocatedWorkspace, output_bytes_max: int) -> None:
+        self._host, self._output_bytes_max = host, output_bytes_max
         self.refusal = located.refusal
         self.keeps_read_only = located.keeps_read_only
 
@@ -174,10 +179,14 @@ class HostedShell:
         """As the port says. Raises OutcomeUnknownError if the host is lost, OSError if nothing was started."""
         call_id = f"run/{secrets.token_hex(16)}"
         ends_s = self._host.ends_s()
+        # A host leaves out the middle; what it sends beyond that is dropped. No byte is more than a character.
+        left = dict.fromkeys((1, 2), self._output_bytes_max + CUT_CHARS)
 
         async def pass_on(progress: result_pb2.ToolProgress | None) -> None:
-            if progress is not None:
-                await on_output(2 if progress.channel == 2 else 1, progress.text)
+            channel = 2 if progress and progress.channel == 2 else 1
+            if progress and (text := progress.text[: left[channel]]):
+                left[channel] -= len(text)
+                await on_output(channel, text)
 
         running: asyncio.Future[workspace_command_pb2.RunResult] = asyncio.ensure_future(
             self._host.call(
@@ -191,11 +200,12 @@ class HostedShell:
                 read_only=read_only,
                 owners=is_owners,
                 network=network,
+                output_bytes_max=self._output_bytes_max,
             )
         )
         extending = asyncio.create_task(self._extend(call_id, ends_s))
         try:
-            return self._end(await asyncio.shield(running))
+            return self._end(await asyncio.shield(running), is_cut=0 in left.values())
         except asyncio.CancelledError:
             if not running.done():
                 await self._stop(call_id, running)
@@ -205,7 +215,7 @@ class HostedShell:
                 task.cancel()
             await asyncio.gather(extending, running, return_exceptions=True)
 
-    def _end(self, result: workspace_command_pb2.RunResult) -> CommandEnd:
+    def _end(self, result: workspace_command_pb2.RunResult, *, is_cut: bool) -> CommandEnd:
         """Raises OutcomeUnknownError for a result that does not say how the command ended."""
         if not result.HasField("exit_code"):
             raise OutcomeUnknownError(str(self._host.wrong("no exit code")))
@@ -214,7 +224,7 @@ class HostedShell:
             result.exit_code,
             result.duration.ToNanoseconds() / 1e9,
             result.timed_out,
-            result.output_cut,
+            result.output_cut or is_cut,
             result.too_many_processes,
             result.out_of_memory,
             tuple(changes[: self._host.place.files_max]) if result.HasField("changes") else None,
@@ -271,7 +281,7 @@ class GrpcSandboxHosts:
         # It outlasts the lease, and so reads without a fence.
         unfenced = self._host(address, 0, root, constraints.rules)
         scanner = partial(HostedScanner, unfenced, is_kept=bool(epoch))
-        return HostedPlace(HostedWorkspace(host), HostedShell(host, located), scanner)
+        return HostedPlace(HostedWorkspace(host), HostedShell(host, located, self._settings.output_bytes_max), scanner)
 
     async def _located(self, host: HostedProject, root: str, *, make: bool) -> pb.LocatedWorkspace | None:
         try:

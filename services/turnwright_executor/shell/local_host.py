@@ -77,11 +77,15 @@ class LocalHost:
         caches: str = "",
         readable: Sequence[str] = (),
         ends_s: Callable[[], float] = never,
+        output_bytes: int = 0,
     ) -> LocalShell:
-        """`caches`: as LocalShell has them; empty: those of this directory. Commands read `readable`, too."""
+        """`caches`: as LocalShell has them; empty: those of this directory. Commands read `readable`, too.
+
+        `output_bytes`: what a caller takes at most, as in FileLimits.
+        """
         settings, sandbox = self._settings, self.sandbox
         limits = ShellLimits(
-            output_bytes=settings.sh_output_bytes_max,
+            output_bytes=_lower(settings.sh_output_bytes_max, output_bytes),
             processes=settings.sh_processes_max,
             memory_mb=settings.sh_memory_mb_max,
             term_grace_s=settings.sh_grace_s,

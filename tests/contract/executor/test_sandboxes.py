@@ -248,7 +248,7 @@ async def test_a_host_refuses_whoever_does_not_have_its_secret(tmp_path, monkeyp
 async def test_a_server_that_the_operator_has_not_made_a_host_has_no_projects():
     servers = [RegisteredServer("box", "127.0.0.1:1")]
     with pytest.raises(PreconditionError, match="`workspaces = true`"):
-        await GrpcSandboxHosts(None, lambda: servers, time.monotonic, HostSettings(0.0, 1, 1)).locate("box:/shop")
+        await GrpcSandboxHosts(None, lambda: servers, time.monotonic, HostSettings(0.0, 1, 1, 1)).locate("box:/shop")
 
 
 @pytest.mark.asyncio

@@ -86,7 +86,7 @@ async def sandbox_hosts(home: Path, root: Path) -> AsyncIterator[SandboxHosts]:
     server = RunningServer(build_sandbox(settings, SECRET), f"unix:{home}/box.sock", SECRET, drain_s=0.1)
     await server.start()
     try:
-        async with hosts_at(home, HostSettings(0.0, 100_000, 20_000)) as hosts:
+        async with hosts_at(home, HostSettings(0.0, 100_000, 20_000, 1024 * 1024)) as hosts:
             yield hosts
     finally:
         await server.stop()

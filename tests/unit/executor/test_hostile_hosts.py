@@ -30,7 +30,7 @@ class WrongHost(ToolServer):
 
     def __init__(self):
         super().__init__()
-        self.calls, self.pieces, self.answers, self.breaks = [], [], {}, []
+        self.calls, self.pieces, self.output, self.answers, self.breaks = [], [], [], {}, []
         """`breaks`: the files that each of the next calls tells of before its connection breaks."""
         self.now_s = self.takes_s = 0.0
         """The executor's clock, and what an answer takes by it."""
@@ -47,6 +47,8 @@ class WrongHost(ToolServer):
 
     async def _answer(self, call):
         self.now_s += self.takes_s
+        for channel, text in self.output:
+            await call.progress(text, channel)
         for piece in self.pieces:
             await call.progress("", files=pb.ScanPiece(files=piece))
         answer = self.answers.get(call.request.tool, pb.WorkspaceResult())
@@ -60,7 +62,7 @@ async def made(tmp_path_factory):
     """The host, and how an executor calls it."""
     home, host = tmp_path_factory.mktemp("box"), WrongHost()
     server = await host.serve(f"unix:{home}/box.sock")
-    async with hosts_at(home, HostSettings(0.0, 10, 3), lambda: host.now_s) as hosts:
+    async with hosts_at(home, HostSettings(0.0, 10, 3, 5), lambda: host.now_s) as hosts:
         yield host, hosts
     await server.stop(0)
 
@@ -68,7 +70,7 @@ async def made(tmp_path_factory):
 @pytest_asyncio.fixture(loop_scope="module")
 async def host(made):
     host, _ = made
-    host.calls, host.pieces, host.breaks, host.now_s, host.takes_s = [], [], [], 50.0, 0.0
+    host.calls, host.pieces, host.output, host.breaks, host.now_s, host.takes_s = [], [], [], [], 50.0, 0.0
     host.answers = {"locate": pb.WorkspaceResult(start="first", locate={"workspace": {"path": "/shop", "id": "i"}})}
     return host
 
@@ -182,6 +184,20 @@ async def test_reads_are_repeated_as_a_whole_and_commands_are_not(made, host):
         await place.shell.run("touch made", 5.0, on_output)
     assert output == [(1, "begun\n")]
     assert [call.tool for call in host.calls] == ["locate", *["scan"] * 3, *["find"] * 2, "run"]
+
+
+@asynchronous
+async def test_output_is_bounded_by_the_executor_whatever_the_host_sends(made, host):
+    place, output = await place_on(made), []
+
+    async def on_output(channel, text):
+        output.append((channel, len(text)))
+
+    host.output = [(1, "x" * 1000), (2, "y" * 10), (1, "x" * 1000), (1, "x")]
+    host.answers["run"] = pb.WorkspaceResult(run={"exit_code": 0})
+    assert (await place.shell.run("yes", 5.0, on_output)).output_cut
+    assert host.calls[-1].workspace.run.output_bytes_max == 5
+    assert output == [(1, 1000), (2, 10), (1, 29)]
 
 
 async def ignored(_channel, _text):

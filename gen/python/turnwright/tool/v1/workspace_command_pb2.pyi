@@ -31,6 +31,7 @@ class RunArguments(_message.Message):
     OWNERS_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     LEASE_END_FIELD_NUMBER: _builtins.int
+    OUTPUT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     command: _builtins.str
     """The command, for a shell."""
     read_only: _builtins.bool
@@ -39,13 +40,17 @@ class RunArguments(_message.Message):
     """True: it is that of the owner of the deployment; false: of somebody else, and it shares no caches with other projects."""
     network: _builtins.bool
     """True: it may reach the network."""
+    output_bytes_max: _builtins.int
+    """How much of its output is sent for each channel, in bytes: its beginning and its end. The host has a limit, too; the lower one holds.
+    0: that of the host.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long it may take."""
 
     @_builtins.property
     def lease_end(self) -> _duration_pb2.Duration:
-        """When the lease of its run ends, by the clock of the host; it is killed then. Absent: there is no lease."""
+        """When the lease of its run ends, by the clock of the host; it is killed then, and not started after it. Absent: there is no lease."""
 
     def __init__(
         self,
@@ -56,10 +61,11 @@ class RunArguments(_message.Message):
         owners: _builtins.bool = ...,
         network: _builtins.bool = ...,
         lease_end: _duration_pb2.Duration | None = ...,
+        output_bytes_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "lease_end", b"lease_end", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "command", b"command", "lease_end", b"lease_end", "network", b"network", "owners", b"owners", "read_only", b"read_only", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "command", b"command", "lease_end", b"lease_end", "network", b"network", "output_bytes_max", b"output_bytes_max", "owners", b"owners", "read_only", b"read_only", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease_end: _TypeAlias = _typing.Literal["lease_end"]  # noqa: Y015
     _WhichOneofArgType__lease_end: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end"]  # noqa: Y015

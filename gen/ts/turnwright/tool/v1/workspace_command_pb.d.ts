@@ -53,11 +53,19 @@ export declare type RunArguments = Message<"turnwright.tool.v1.RunArguments"> & 
   network: boolean;
 
   /**
-   * When the lease of its run ends, by the clock of the host; it is killed then. Absent: there is no lease.
+   * When the lease of its run ends, by the clock of the host; it is killed then, and not started after it. Absent: there is no lease.
    *
    * @generated from field: optional google.protobuf.Duration lease_end = 6;
    */
   leaseEnd?: Duration | undefined;
+
+  /**
+   * How much of its output is sent for each channel, in bytes: its beginning and its end. The host has a limit, too; the lower one holds.
+   * 0: that of the host.
+   *
+   * @generated from field: uint64 output_bytes_max = 7;
+   */
+  outputBytesMax: bigint;
 };
 
 /**
