@@ -69,7 +69,9 @@ def call(request):  # noqa: C901 - one case for each kind
         case "dies":
             os._exit(3)
         case "slow":
-            time.sleep(float(os.environ.get("SLOW_S", "1000")))
+            # ONCE: whoever is made again answers at once.
+            is_again = "ONCE" in os.environ and len(Path(FILE).read_text().splitlines()) > 1
+            time.sleep(0 if is_again else float(os.environ.get("SLOW_S", "1000")))
             answered(request)
         case "floods":
             token = request["params"]["_meta"]["progressToken"]
@@ -99,6 +101,8 @@ def call(request):  # noqa: C901 - one case for each kind
             asked(request)
         case "samples":
             sampled(request)
+        case "shows":
+            shown(request)
         case "changes":
             send(method="notifications/tools/list_changed")
             answered(request)
@@ -139,6 +143,22 @@ def asked(request):
         if os.environ.get("QUESTIONS") == str(number):
             answered(request, json.dumps(message["result"]))
             return
+
+
+def shown(request):
+    """Asks for the roots, tells of progress, and answers with content of each kind."""
+    send(id="r", method="roots/list")
+    while (message := receive()).get("id") != "r":
+        continue
+    token = request["params"]["_meta"]["progressToken"]
+    send(method="notifications/progress", params={"progressToken": token, "progress": 1, "total": 2})
+    png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    content = [
+        {"type": "text", "text": message["result"]["roots"][0]["uri"]},
+        {"type": "image", "data": png, "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "notes://1", "mimeType": "text/plain", "text": "a note"}},
+    ]
+    send(id=request["id"], result={"content": content})
 
 
 def sampled(request):
