@@ -10,13 +10,15 @@ Source: architecture 6; rows RU029, RU149-RU157.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 from turnwright_values.store import EntryWrite
 from turnwright_values.types import Entry
 
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.json_text import JsonMapping
 from turnwright_executor.domain.command_record import Done, failed
 
@@ -74,6 +76,18 @@ async def result_of(step: Awaitable[A]) -> A | Done:
 def refusal(outcome: str, body: str) -> RefusedError:
     """The error that settles a command as `failed(outcome, body)`."""
     return RefusedError(failed(outcome, body))
+
+
+async def answered(
+    asked: Awaitable[A], outcomes: Mapping[Reason, str], advice: Mapping[Reason, str] = MappingProxyType({})
+) -> A:
+    """Await the store's answer. Raises RefusedError, with what to do, for errors that the command has caused."""
+    try:
+        return await asked
+    except TurnwrightError as error:
+        if error.reason not in outcomes:
+            raise
+        raise refusal(outcomes[error.reason], error.message + advice.get(error.reason, "")) from None
 
 
 class Entries(Protocol):

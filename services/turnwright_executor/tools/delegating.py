@@ -6,27 +6,25 @@ once the agents have ended; until then nothing of this process is held. Source: 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from math import isfinite
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 from turnwright_values.store import StartAgentRequest
 from turnwright_values.types import Agent, AgentsEffect, Budget, Mode, State
 
-from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.errors import Reason
 from turnwright_core.runs import LOOP_OPEN, STATUSES
 from turnwright_core.tools import DELEGATE, WAIT_AGENTS
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import integer_of
-from turnwright_executor.tools.contract import Context, Proposed, WaitingError, refusal
+from turnwright_executor.tools.contract import Context, Proposed, WaitingError, answered, refusal
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.ports import Agents
 from turnwright_grammar.reply import Command
-
-T = TypeVar("T")
 
 ANSWER_CHARS_MAX: Final = 8000
 """Characters of the answers of agents that one result shows together; whole ones are in their entries."""
@@ -70,9 +68,9 @@ class Delegate:
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         agents = _agents(context)
         if isinstance(effect, AgentsEffect):
-            return _settled(await _answered(agents.wait(context.record_path, effect.names)), effect)
+            return _settled(await answered(agents.wait(context.record_path, effect.names), _OUTCOMES), effect)
         wanted = _wanted(command, agents)
-        agent = await _answered(agents.start(replace(wanted, path=context.record_path)))
+        agent = await answered(agents.start(replace(wanted, path=context.record_path)), _OUTCOMES)
         if wanted.background:
             text = f"The agent {agent.name} works as the run {agent.run}: <wait_agents/> waits for it."
             return Done(text, attributes={"agent": agent.name, "run": agent.run})
@@ -95,7 +93,7 @@ class WaitAgents:
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         wanted = effect.names if isinstance(effect, AgentsEffect) else _words(command, "names")
-        found = await _answered(_agents(context).wait(context.record_path, wanted))
+        found = await answered(_agents(context).wait(context.record_path, wanted), _OUTCOMES)
         is_any = is_flagged(command, "any")
         done = _settled(found, AgentsEffect(tuple(one.name for one in found), is_any))
         # What became of them is for the model to judge: waiting has not failed.
@@ -208,13 +206,3 @@ def _figures(agent: Agent) -> dict[str, object]:
     figures: dict[str, object] = {"name": agent.name, "run": agent.run, "status": agent.status}
     cost = None if spent.turns_without_cost else spent.cost_usd
     return {**figures, "turns": spent.turns, "tokens": spent.tokens, "cost_usd": cost}
-
-
-async def _answered(asked: Awaitable[T]) -> T:
-    """Await the store's answer. Raises RefusedError for errors that the model can do something about."""
-    try:
-        return await asked
-    except TurnwrightError as error:
-        if error.reason not in _OUTCOMES:
-            raise
-        raise refusal(_OUTCOMES[error.reason], error.message) from None

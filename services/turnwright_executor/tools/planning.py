@@ -6,12 +6,11 @@ answer. Changes need no decision. Source: rows RP01-RP04, AP16; decisions C45, C
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final
 
 from turnwright_values.types import PlanKind
 
-from turnwright_core.errors import InvalidError, Reason, TurnwrightError
+from turnwright_core.errors import InvalidError, Reason
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.items import items_of, word, words
 from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan
@@ -20,13 +19,11 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.tools.attributes import integer_of
-from turnwright_executor.tools.contract import Context, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, answered, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.paths import get_item, is_file, normalized
 from turnwright_grammar.reply import Command
-
-T = TypeVar("T")
 
 UPDATES: Final = "\n\n---\n\n## Plan updates\n\n"
 """Separates a plan from its deltas in get_plan; a model knows them as `<plan-update>`."""
@@ -36,6 +33,7 @@ _OUTCOMES: Final = {
     Reason.LIMIT_EXCEEDED: "too_large:413",
     Reason.INVALID_FIELD: "invalid:400",
 }
+_ADVICE: Final = {Reason.ENTRY_NOT_FOUND: " <set_plan> makes it."}
 
 
 _WHICH: Final = ToolParameter("plan_id", "Which plan; main where it is left out.")
@@ -62,7 +60,7 @@ class SetPlan:
         return Proposed(CallEffect(), f"set the plan {plan.plan_id}", needs_decision=False)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
+        plan = await answered(context.plans.set(_plan_of(command, context), context.key), _OUTCOMES, _ADVICE)
         tokens = count_tokens(plan.body, self._settings.token_divisor)
         return Done(
             f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.",
@@ -85,7 +83,7 @@ class UpdatePlan:
         return Proposed(CallEffect(), f"add to the plan {plan_id}", needs_decision=False)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
+        plan = await answered(context.plans.update(_plan_id(command), command.body, context.key), _OUTCOMES, _ADVICE)
         sequence = plan.deltas[-1].sequence
         text = f"Added to the plan {plan.plan_id}: delta {sequence} of version {plan.version}."
         return Done(text, attributes=_record_attributes(plan) | {"sequence": sequence})
@@ -101,7 +99,7 @@ class GetPlan(ImmediateTool):
         version = integer_of(command, "version") or 0
         if version < 0:
             raise refusal("invalid:400", "Versions of plans are numbered from 1.")
-        plan = await _answered(context.plans.get(_plan_id(command), version))
+        plan = await answered(context.plans.get(_plan_id(command), version), _OUTCOMES, _ADVICE)
         texts = "\n\n".join(delta.text for delta in plan.deltas)
         return Done(plan.body + (UPDATES + texts if texts else ""), attributes=_record_attributes(plan))
 
@@ -156,14 +154,3 @@ def _check_bytes(what: str, text: str, limit: int) -> None:
     size = len(text.encode(errors="replace"))
     if size > limit:
         raise refusal("too_large:413", f"{what} has at most {limit} bytes, and this has {size}. Write less.")
-
-
-async def _answered(asked: Awaitable[T]) -> T:
-    """Await the store's answer. Raises RefusedError for errors caused by the command."""
-    try:
-        return await asked
-    except TurnwrightError as error:
-        if error.reason not in _OUTCOMES:
-            raise
-        advice = " <set_plan> makes it." if error.reason is Reason.ENTRY_NOT_FOUND else ""
-        raise refusal(_OUTCOMES[error.reason], error.message + advice) from None
