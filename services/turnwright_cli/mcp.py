@@ -14,6 +14,7 @@ from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, show_list
+from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_scope, open_session
 from turnwright_cli.tools import CHECK_S, register, show_checked
 
@@ -22,6 +23,8 @@ ADDRESS: Final = "mcp"
 PROJECT_FILE: Final = ".mcp.json"
 FILE_BYTES_MAX: Final = 256 * 1024
 _SECRET: Final = re.compile(r"\$\{(\w+)\}")
+_OF_SECRETS: Final = re.compile(r"(token|secret|password|key|authorization|cookie)s?$", re.IGNORECASE)
+"""Names of variables and headers whose values are secrets."""
 _STDIO: Final = ("command", "args", "env")
 _HTTP: Final = ("url", "headers")
 
@@ -94,6 +97,15 @@ def _registration(name: str, one: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _server(name: str, registration: Mapping[str, Any]) -> pb.ToolServer:
+    """Raises FailureError for a secret as text: whoever reads the project reads its registrations."""
+    values = [
+        pair for key in ("env", "headers") if isinstance(of := registration.get(key), dict) for pair in of.items()
+    ]
+    if unsafe := [one for one, value in values if _OF_SECRETS.search(one) and not _SECRET.search(str(value))]:
+        raise usage(
+            f"{safe_line(unsafe[0])} of {safe_line(name)} would be read by everybody who reads the project: write it"
+            " to a private file, and register ${NAME} in its place. docs/mcp.md says where, under Secrets."
+        )
     given = {key: value for key, value in registration.items() if value}
     return pb.ToolServer(name=name, address=ADDRESS, headers={ADDRESS: json.dumps(given)})
 

@@ -30,6 +30,8 @@ def test_a_server_is_added_checked_listed_and_removed(bench):
     assert bench.run("mcp", "check", "well").returncode == 0
     assert bench.run("mcp", "remove", "well").returncode == 0
     assert "well" not in bench.run("mcp").stdout
+    unsafe = bench.run("mcp", "add", "keyed", "--env", "API_KEY", "sk-1", "--", "none")
+    assert (unsafe.returncode, "register ${NAME} in its place" in unsafe.stderr) == (2, True)
     wrong = bench.run("mcp", "add", "none")
     assert (wrong.returncode, "either a command" in wrong.stderr) == (2, True)
 
