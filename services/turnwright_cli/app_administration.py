@@ -186,7 +186,6 @@ def add_mcp(app: click.Group) -> None:
         Option(["--url"], metavar="URL", default="", help="Where it speaks streamable HTTP."),
         Option(["--env"], nargs=2, multiple=True, metavar="NAME VALUE", help="A variable of the program; repeatable."),
         Option(["--header"], nargs=2, multiple=True, metavar="NAME VALUE", help="A header of HTTP; repeatable."),
-        Option(["--oauth"], is_flag=True, help="Send the token in its private file: docs/mcp.md."),
         Option(
             ["--effect"],
             type=(str, click.Choice(_EFFECTS)),
@@ -215,6 +214,7 @@ def add_mcp(app: click.Group) -> None:
         "Ask the servers now, and tell what is wrong with them and with their tools.",
         Argument(["name"], metavar="NAME", required=False, default="", help="Only this server."),
     )
+    _add_logins(mcp)
     add_command(
         mcp,
         "serve",
@@ -223,4 +223,24 @@ def add_mcp(app: click.Group) -> None:
         "output.",
         Option(["-m", "--model"], metavar="MODEL", help="Model of new runs: an alias, or vendor/model."),
         common=(PROJECT, SERVER),
+    )
+
+
+def _add_logins(mcp: click.Group) -> None:
+    add_command(
+        mcp,
+        "login",
+        "mcp_logins:log_in",
+        "Log in at an MCP server that wants OAuth: open the address that is printed, and come back.",
+        _NAME,
+        Option(["--port"], type=click.IntRange(1, 65535), default=7449, metavar="PORT",
+               help="Where the browser comes back to on this host [7449]"),
+        Option(["--paste"], is_flag=True, help="Read the address that the browser ends at from standard input."),
+        Option(["--client-id"], metavar="ID", default="",
+               help="Client that was registered at the authorization server by hand [one is registered]"),
+        Option(["--client-secret"], type=FILE, metavar="FILE", help="Private file with the secret of that client."),
+        DEPLOYMENT,
+    )  # fmt: skip
+    add_command(
+        mcp, "logout", "mcp_logins:log_out", "End a login: its tokens are revoked and deleted.", _NAME, DEPLOYMENT
     )

@@ -139,6 +139,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright mcp import": ("turnwright mcp import",),
     "turnwright mcp remove": ("turnwright mcp remove files",),
     "turnwright mcp check": ("turnwright mcp check files",),
+    "turnwright mcp login": (
+        "turnwright mcp login tickets",
+        "turnwright mcp login tickets --paste --deployment",
+    ),
+    "turnwright mcp logout": ("turnwright mcp logout tickets",),
     "turnwright mcp serve": ("turnwright mcp serve --project ~/src/thing -m sonnet",),
     "turnwright doctor": ("turnwright doctor",),
     "turnwright serve": ("turnwright serve", "turnwright serve --only store --listen store=0.0.0.0:7441"),

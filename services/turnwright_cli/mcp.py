@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
+from turnwright.executor.v1 import tools_pb2 as tools_pb
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, answer, show_list
+from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_scope, open_session
 from turnwright_cli.tools import CHECK_S, register, show_checked
@@ -32,8 +33,12 @@ _HTTP: Final = ("url", "headers")
 async def list_servers(call: Invocation, *, deployment: bool) -> int:
     async with open_scope(call, deployment=deployment) as (client, project):
         found = await client.list_tool_servers(project)
-    servers = [one for one in found if one.address == ADDRESS]
-    return show_list(call, servers, _COLUMNS, empty="No MCP servers. Register one with `turnwright mcp add`.")
+        servers = [one for one in found if one.address == ADDRESS]
+        # Of what all projects have none is asked here: each has its own session with it.
+        states = (await client.list_tools(project, timeout_s=CHECK_S)).servers if project and servers else ()
+    words = {one.name: enum_word(tools_pb.ToolServerCondition.DESCRIPTOR, one.condition) for one in states}
+    columns = (*_COLUMNS, Column("state", lambda one: words.get(one.name, "").replace("_", " ")))
+    return show_list(call, servers, columns, empty="No MCP servers. Register one with `turnwright mcp add`.")
 
 
 async def add_server(
@@ -44,7 +49,6 @@ async def add_server(
     url: str,
     env: Collection[tuple[str, str]],
     header: Collection[tuple[str, str]],
-    oauth: bool,
     effect: Collection[tuple[str, str]],
     sampling: str,
     only: Collection[str],
@@ -55,7 +59,7 @@ async def add_server(
         raise usage("A server has either a command, behind --, or a URL: turnwright mcp add NAME -- npx -y PACKAGE.")
     program, *arguments = command or ("",)
     registration = {
-        "command": program, "args": arguments, "env": dict(env), "url": url, "headers": dict(header), "oauth": oauth,
+        "command": program, "args": arguments, "env": dict(env), "url": url, "headers": dict(header),
         "effects": dict(effect), "sampling": sampling,
     }  # fmt: skip
     server = _server(name, registration)

@@ -73,7 +73,7 @@ async def check_servers(call: Invocation, *, name: str) -> int:
         found = await client.list_tools(project, check=True, server=name, timeout_s=CHECK_S)
     if call.as_json:
         show_lines([found])
-        return 0 if all(server.reachable for server in found.servers) else FAILED
+        return 0 if all(map(is_ready, found.servers)) else FAILED
     return show_checked(found)
 
 
@@ -84,7 +84,11 @@ def show_checked(found: pb.ListToolsResponse) -> int:
     out = console()
     for line in server_lines(found.servers):
         put(out, line)
-    return 0 if all(server.reachable for server in found.servers) else FAILED
+    return 0 if all(map(is_ready, found.servers)) else FAILED
+
+
+def is_ready(server: pb.ToolServerState) -> bool:
+    return server.condition == pb.TOOL_SERVER_CONDITION_READY
 
 
 def server_lines(servers: Sequence[pb.ToolServerState]) -> Sequence[Text]:
@@ -92,8 +96,8 @@ def server_lines(servers: Sequence[pb.ToolServerState]) -> Sequence[Text]:
     lines = []
     for server in servers:
         whose = "of the deployment" if server.shared else "of this project"
-        words = f"{server.tools} tools, {whose}, at {server.address}" if server.reachable else server.problem
-        style = "green" if server.reachable and not server.problems else "yellow"
+        words = f"{server.tools} tools, {whose}, at {server.address}" if is_ready(server) else server.problem
+        style = "green" if is_ready(server) and not server.problems else "yellow"
         lines.append(Text.assemble("  ", (safe_line(server.name), "bold"), ": ", (safe_line(words), style)))
         lines += [Text(f"    {safe_line(problem)}") for problem in server.problems]
     return lines

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Final
 
 from turnwright.audits.v1 import audit_service_pb2, audit_service_pb2_grpc
 from turnwright.catalogues.v1 import catalogue_service_pb2, catalogue_service_pb2_grpc
+from turnwright.executor.v1 import executor_service_pb2_grpc, tools_pb2
 from turnwright.grants.v1 import grant_service_pb2, grant_service_pb2_grpc
 from turnwright.quotas.v1 import quota_service_pb2, quota_service_pb2_grpc
 from turnwright.tokens.v1 import token_service_pb2, token_service_pb2_grpc
@@ -17,11 +19,15 @@ from turnwright_client.retrying import RetryingPeer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.times import time_to_pb
 
+LOGIN_S: Final = 60.0
+"""Seconds that a step of a login may take: servers of others answer in them."""
+
 
 class AdministrationCalls:
     """Base of the client: an empty `project` is the deployment. Every method raises TurnwrightError."""
 
     _peer: RetryingPeer
+    _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
     _audits: audit_service_pb2_grpc.AuditServiceAsyncStub
     _quotas: quota_service_pb2_grpc.QuotaServiceAsyncStub
     _catalogues: catalogue_service_pb2_grpc.CatalogueServiceAsyncStub
@@ -87,6 +93,26 @@ class AdministrationCalls:
     async def list_tool_servers(self, project: str) -> list[catalogue_service_pb2.ToolServer]:
         request = catalogue_service_pb2.ListToolServersRequest(project=project)
         return list((await self._peer.call(self._catalogues.ListToolServers, request)).servers)
+
+    async def begin_tool_login(
+        self, project: str, server: str, redirect: str, *, client_id: str = "", client_secret: str = ""
+    ) -> tuple[str, str]:
+        """Begin a login at an MCP server; the id of the login, and the address that a person opens."""
+        request = tools_pb2.BeginToolLoginRequest(
+            project=project, server=server, redirect=redirect, client_id=client_id, client_secret=client_secret
+        )
+        answer = await self._peer.call(self._stub.BeginToolLogin, request, timeout_s=LOGIN_S)
+        return answer.login, answer.address
+
+    async def complete_tool_login(self, project: str, server: str, login: str, callback: str) -> None:
+        """Complete a login with the address that the browser was sent to."""
+        request = tools_pb2.CompleteToolLoginRequest(project=project, server=server, login=login, callback=callback)
+        await self._peer.call(self._stub.CompleteToolLogin, request, timeout_s=LOGIN_S)
+
+    async def end_tool_login(self, project: str, server: str) -> None:
+        """End a login at an MCP server: its tokens are revoked and deleted."""
+        request = tools_pb2.EndToolLoginRequest(project=project, server=server)
+        await self._peer.call(self._stub.EndToolLogin, request, timeout_s=LOGIN_S)
 
     async def delete_webhook(self, project: str, name: str, *, request_id: str = "") -> None:
         request = webhook_service_pb2.DeleteWebhookRequest(project=project, name=name, request_id=request_id)

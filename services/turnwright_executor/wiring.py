@@ -41,6 +41,7 @@ from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.peers.tool_lists import ToolLists
+from turnwright_executor.peers.tool_logins import ToolLogins
 from turnwright_executor.peers.tool_registrations import Callbacks, Registrations, StoredServers
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.peers.vendors import Vendors
@@ -215,7 +216,7 @@ class _Wired:
         settings = self._settings
         self._stored_servers = StoredServers(self._store)
         try:
-            registered = await asyncio.to_thread(Registrations, settings.tool_servers, self._stored_servers.of)
+            registered = await asyncio.to_thread(Registrations, settings.tool_servers, self._stored_servers)
         except (OSError, ValueError) as error:
             raise SettingsError(f"TURNWRIGHT_TOOL_SERVERS: {error}") from None
         key = settings.own_key or (TokenKey.of(self._secret, "executor") if self._secret else None)
@@ -224,6 +225,7 @@ class _Wired:
         bridge = McpBridge(
             BridgePlace(settings.mcp, settings.home, settings.store, self._secret, settings.peer_token("mcp"))
         )
+        self._tool_logins = ToolLogins(registered.own, bridge, settings.tls)
         servers = GrpcToolServers(
             registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge
         )
@@ -286,6 +288,7 @@ class _Wired:
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
             self._policy,
             self._tool_lists.read,
+            self._tool_logins.step,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)

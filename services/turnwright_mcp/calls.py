@@ -63,6 +63,9 @@ class McpCall(HeldCall):
         try:
             self.happened(await self._called(**given))
         except MCPError as error:
+            if (refusal := self._connection.refusal(error.error.code)) is not None:
+                self.happened(refusal)
+                return
             is_gone = error.error.code in _GONE
             self.happened(CallLostError(self._gone(error)) if is_gone else _refused(error))
         except Exception as error:  # noqa: BLE001 - another's program, and what its answers do to the SDK

@@ -36,6 +36,8 @@ LIST_S: Final = 60.0
 PAGES_MAX: Final = 100
 TOOLS_MAX: Final = 1000
 DETAIL_CHARS_MAX: Final = 500
+LOGIN_NEEDED: Final = -32099
+"""Code of the error that a request ends with, within this process, if its server answers that nobody has logged in."""
 
 _log = get_logger("mcp")
 
@@ -46,6 +48,10 @@ Transport = Callable[[Complaint], AbstractAsyncContextManager[Streams]]
 
 class ServerAwayError(Exception):
     """A server that cannot be asked; nothing was sent. The text says why."""
+
+
+class LoginNeededError(ServerAwayError):
+    """A server that somebody has to log in at."""
 
 
 class Listed:
@@ -104,7 +110,7 @@ class McpConnection:
         if self._holding is None or self._holding.done():
             left_s = self._not_before_s - time.monotonic()
             if left_s > WAITED_S:
-                raise ServerAwayError(f"{self._why} It is started again in {left_s:.1f} s at the earliest.")
+                raise self._away(f"{self._why} It is started again in {left_s:.1f} s at the earliest.")
             self._not_before_s = 0.0
             self._ready = asyncio.get_running_loop().create_future()
             # Somebody else may wait for it, too; nobody has to.
@@ -131,7 +137,7 @@ class McpConnection:
                 try:
                     self._listed = Listed(tools_to_pb(await _all_tools(client), self.registration))
                 except Exception as error:
-                    raise ServerAwayError(f"{self.server.name} does not list its tools: {words_of(error)}") from error
+                    raise self._away(f"{self.server.name} does not list its tools: {words_of(error)}") from error
             return self._listed
 
     async def close(self) -> None:
@@ -190,7 +196,16 @@ class McpConnection:
         self._pause(why if not problem or problem in why else f"{why}; {problem}")
         _log.warning("mcp_server_failed", server=self.server.name, project=self.server.project, problem=self._why)
         if not ready.done():
-            ready.set_exception(ServerAwayError(self._why))
+            ready.set_exception(self._away(self._why))
+
+    def _away(self, text: str) -> ServerAwayError:
+        return LoginNeededError(text) if self._complaint.login else ServerAwayError(text)
+
+    def refusal(self, code: int) -> LoginNeededError | None:
+        """Why a request was refused with a code, if that is for want of a login."""
+        if code != LOGIN_NEEDED or not self._complaint.login:
+            return None
+        return LoginNeededError(f"The MCP server {self.server.name} cannot be asked: {self._complaint.login}.")
 
     def _pause(self, why: str) -> None:
         pause_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**self._failures) if self._failures else 0.0

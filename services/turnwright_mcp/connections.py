@@ -43,7 +43,7 @@ SHARED_HEADER: Final = "turnwright-mcp-shared"
 
 FolderOf = Callable[[str], Awaitable[Path | None]]
 """The folder of a project on this host; None: it has none here."""
-AuthOf = Callable[[McpServer, str], httpx2.Auth | None]
+AuthOf = Callable[[McpServer, str, Complaint], httpx2.Auth]
 
 
 class PoolLimits(Struct, frozen=True):
@@ -145,7 +145,7 @@ class Connections:
         registration = found.registration
         if registration.url:
             headers = self._secrets.resolved(found.server, registration.headers)
-            auth = self._auth_of(found.server, registration.url) if registration.oauth else None
+            auth = self._auth_of(found.server, registration.url, complaint)
             allows = partial(check_host, found.server, allowed=self._limits.hosts)
             return HttpServer(registration.url, headers, allows, auth).connected(complaint)
         return self._program(found.server, registration, found.root).connected(complaint)
@@ -161,6 +161,13 @@ class Connections:
             if idle is None:
                 raise ServerAwayError(f"{most} MCP servers are at work, and no more may be at a time: try again later.")
             await idle.close()
+
+    async def renew(self, server: McpServer) -> None:
+        """End what was opened with another login, for one project or, if it is the operator's, for all."""
+        for one in [*self._known]:
+            is_same = one.name == server.name and one.is_shared == server.is_shared
+            if is_same and (one.is_shared or one.project == server.project):
+                await self._known.pop(one).close()
 
     def _forget(self) -> None:
         rests = [server for server, one in self._known.items() if not one.is_live]
@@ -183,11 +190,12 @@ class Connections:
         await asyncio.gather(*(one.close() for one in self._known.values()))
 
 
-def registered_in(metadata: Mapping[str, str], project: str) -> McpServer:
-    """The server that a call is for. Raises ValueError with a sentence."""
+def registered_in(metadata: Mapping[str, str], project: str, *, is_of_project: bool = True) -> McpServer:
+    """The server that a call is for: of a project, or else of all. Raises ValueError with a sentence."""
     is_agent = AGENT_HEADER in metadata
     header = AGENT_HEADER if is_agent else REGISTRATION_HEADER
     name, text = metadata.get(NAME_HEADER, ""), metadata.get(header, "")
-    if not name or not text or not project:
+    is_shared = metadata.get(SHARED_HEADER) == "true"
+    if not name or not text or not (project or (is_shared and not is_of_project)):
         raise ValueError(f"a call names its project, and has the headers {NAME_HEADER} and {header}")
-    return McpServer(project, name, text, metadata.get(SHARED_HEADER) == "true", is_agent)
+    return McpServer(project, name, text, is_shared, is_agent)

@@ -57,8 +57,6 @@ class McpRegistration(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """Where a server speaks streamable HTTP."""
     headers: Mapping[str, str] = {}
     """What it is sent with each request, with `${NAME}` for secrets."""
-    oauth: bool = False
-    """Whether it gets the token in its private file."""
     effects: Mapping[str, ToolEffect] = {}
     """What is believed of tools, by their names; `*`: of all others."""
     sampling: str = ""
@@ -118,8 +116,8 @@ def read_registration(text: str) -> McpRegistration:
         raise ValueError("a server has either a command or a URL")
     if found.url:
         _check_url(found)
-    elif found.headers or found.oauth:
-        raise ValueError("headers and OAuth are for a server with a URL")
+    elif found.headers:
+        raise ValueError("headers are for a server with a URL")
     _check_program(found)
     return found
 

@@ -36,12 +36,6 @@ HTTP_CONNECT_S: Final = 10.0
 LEAVE_S: Final = 2.0
 """Seconds that a server has to end once its input has."""
 LIMITS: Final = ProcessLimits(cpu_s=0)
-UNAUTHORIZED: Final = 401
-NEEDS_LOGIN: Final = (
-    "it needs a login (HTTP 401): register it again with its key as --header, or with --oauth and its token in the "
-    "private file that docs/mcp.md names"
-)
-
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
@@ -51,12 +45,14 @@ class Complaint:
     def __init__(self) -> None:
         self.reason = ""
         self.tail = b""
+        self.login = ""
+        """That somebody has to log in, and how; empty: nobody has to."""
         self.ended: Callable[[], None] = lambda: None
         """Is called once the server's output has ended."""
 
     def words(self) -> str:
         output = " ".join(self.tail.decode(errors="replace").split())[-300:]
-        return "; ".join(filter(None, (self.reason, output and f"it said: {output}")))
+        return "; ".join(filter(None, (self.reason or self.login, output and f"it said: {output}")))
 
 
 class StdioServer(Struct, frozen=True):
@@ -205,16 +201,28 @@ class HttpServer(Struct, frozen=True):
     async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
         """Its streams."""
         async with (
-            httpx2.AsyncClient(
-                headers=dict(self.headers),
-                auth=self.auth,
-                timeout=httpx2.Timeout(HTTP_CONNECT_S, read=None),
-                transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, self.allows, has_auth=self.auth is not None),
-                trust_env=False,
-            ) as client,
+            bounded_client(self.allows, complaint, headers=self.headers, auth=self.auth) as client,
             streamable_http_client(self.url, http_client=client) as streams,
         ):
             yield streams  # type: ignore[misc]
+
+
+def bounded_client(
+    allows: Callable[[str], None],
+    complaint: Complaint,
+    *,
+    headers: Mapping[str, str] | None = None,
+    auth: httpx2.Auth | None = None,
+    read_s: float | None = None,
+) -> httpx2.AsyncClient:
+    """A client that asks allowed hosts alone. `allows`: see HttpServer; `read_s`: longest silence of an answer."""
+    return httpx2.AsyncClient(
+        headers=headers,
+        auth=auth,
+        timeout=httpx2.Timeout(HTTP_CONNECT_S, read=read_s),
+        transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, allows),
+        trust_env=False,
+    )
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
@@ -225,10 +233,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
         inner: httpx2.AsyncBaseTransport,
         complaint: Complaint,
         allows: Callable[[str], None],
-        *,
-        has_auth: bool,
     ) -> None:
-        self._inner, self._complaint, self._allows, self._has_auth = inner, complaint, allows, has_auth
+        self._inner, self._complaint, self._allows = inner, complaint, allows
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -237,9 +243,6 @@ class _Bounded(httpx2.AsyncBaseTransport):
             self._complaint.reason = str(error)
             raise httpx2.ConnectError(self._complaint.reason) from None
         response = await self._inner.handle_async_request(request)
-        # With OAuth it may only be time for a fresh token.
-        if response.status_code == UNAUTHORIZED and not self._has_auth:
-            self._complaint.reason = NEEDS_LOGIN
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Counted(response.stream, self._complaint)
         return response

@@ -9,7 +9,7 @@ from typing import Final
 import grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
-from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc
+from turnwright.tool.v1 import login_service_pb2_grpc, tool_service_pb2, tool_service_pb2_grpc
 from turnwright_values.types import State, Tier
 
 from turnwright_core.errors import MissingError
@@ -21,8 +21,10 @@ from turnwright_kit.service import Service
 from turnwright_kit.settings import SettingsError
 from turnwright_mcp.config import McpSettings
 from turnwright_mcp.connections import Connections, PoolLimits
-from turnwright_mcp.oauth import StoredTokens
+from turnwright_mcp.logins import Logins
+from turnwright_mcp.oauth import LoginFiles
 from turnwright_mcp.registration import McpSecrets
+from turnwright_mcp.rpc.login_servicer import LoginServicer
 from turnwright_mcp.rpc.tool_servicer import ToolServicer
 
 GRPC_NAME: Final[str] = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
@@ -68,15 +70,18 @@ class _Wired:
         hosts = tuple(one.strip().lower() for one in settings.mcp_hosts.split(",") if one.strip())
         limits = PoolLimits(settings.mcp_servers_max, settings.mcp_servers_all_max, settings.mcp_idle_s, hosts)
         secrets = McpSecrets(settings.home)
-        tokens = StoredTokens(secrets)
+        files = LoginFiles(secrets)
         caches = settings.home / CACHES_FOLDER
-        self._connections = Connections(sandbox, secrets, self._root_of, limits, tokens.auth, caches)
+        self._connections = Connections(sandbox, secrets, self._root_of, limits, files.auth, caches)
+        self._logins = Logins(files, hosts, self._connections.renew)
         self._servicer = ToolServicer(self._connections, self._is_over)
 
     def register(self, server: grpc.aio.Server) -> None:
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server(self._servicer, server)
+        login_service_pb2_grpc.add_LoginServiceServicer_to_server(LoginServicer(self._logins), server)
 
     async def close(self) -> None:
+        await self._logins.close()
         await self._servicer.close()
         await self._connections.close()
         await self.store.close()

@@ -47,14 +47,14 @@ ASKED = {
         ListGrants ListQuotas ListToolServers
     """,
     "admin in project_or_deployment": """
-        AddToolServer DeleteGrant DeleteQuota ListAudit RemoveToolServer SetGrant SetQuota
+        AddToolServer BeginToolLogin CompleteToolLogin DeleteGrant DeleteQuota EndToolLogin ListAudit RemoveToolServer SetGrant SetQuota
     """,
     "admin in deployment": """
         CreateToken DeleteModel SetModel
     """,
     "service": """
         AdoptFiles Assemble Cancel CheckBudget CheckModels ClaimDeliveries ClaimRun ClaimWork CountTokens Describe Dispatch EndDelivery EndTurn
-        Explain FindPlaces Generate GetLease GetSettings ListVendors ListWork ReleaseRun RenewLeases WatchPolicy
+        Explain FindPlaces Generate GetLease GetSettings ListVendors ListWork Login ReleaseRun RenewLeases WatchPolicy
         WriteTitle StartAgent WaitAgents SettleAgents
     """,
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from turnwright.executor.v1 import tools_pb2
 
 from certificates import Authority
 from contract.executor.tool_servers import Issues, served, stack
@@ -164,7 +165,7 @@ async def test_a_tool_behind_envoy_takes_the_certificate_of_the_executor(tmp_pat
             async with stack(tmp_path, monkeypatch, {"issues": entry}) as services:
                 await listening(port)
                 [state] = (await services.client.list_tools(services.project, check=True)).servers
-                assert state.reachable == is_known
+                assert (state.condition == tools_pb2.TOOL_SERVER_CONDITION_READY) == is_known
                 if is_known:
                     services.script(f'<issues.look title="a"/>{GO_ON}', DONE)
                     await services.until(await services.act())

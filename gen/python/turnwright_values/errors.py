@@ -138,6 +138,9 @@ class ErrorReason(NamedReason):
     """A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
     TOOLS_UNKNOWN = 51
     """The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
+    LOGIN_NEEDED = 52
+    """An MCP server wants OAuth, and nobody has logged in, or the login was refused or has ended. The message says
+    what to do. Metadata: `server`."""
 
 
 CODES = {
@@ -192,5 +195,6 @@ CODES = {
     ErrorReason.QUOTA_EXCEEDED: "RESOURCE_EXHAUSTED",
     ErrorReason.RULE_DENIED: "PERMISSION_DENIED",
     ErrorReason.TOOLS_UNKNOWN: "FAILED_PRECONDITION",
+    ErrorReason.LOGIN_NEEDED: "FAILED_PRECONDITION",
 }
 

@@ -53,4 +53,5 @@ const (
 	QuotaExceeded        Reason = "QUOTA_EXCEEDED"
 	RuleDenied           Reason = "RULE_DENIED"
 	ToolsUnknown         Reason = "TOOLS_UNKNOWN"
+	LoginNeeded          Reason = "LOGIN_NEEDED"
 )

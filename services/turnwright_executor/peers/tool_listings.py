@@ -45,14 +45,16 @@ class Listing(Struct, frozen=True):
     """Seconds until it is asked again."""
     size: int = 0
     """What its tools take of a snapshot, in bytes."""
+    is_login_needed: bool = False
+    """Whether that is what is wrong."""
 
     @property
     def is_fresh(self) -> bool:
         return time.monotonic() - self.asked_s < self.refresh_s
 
-    def lost(self, problem: str) -> Listing:
+    def lost(self, problem: str, *, is_login_needed: bool = False) -> Listing:
         """It does not say what it brings: its tools stay, so that calls are told what is wrong."""
-        return replace(self, problem=problem, asked_s=time.monotonic())
+        return replace(self, problem=problem, asked_s=time.monotonic(), is_login_needed=is_login_needed)
 
 
 class ServerState(Struct, frozen=True):
@@ -67,7 +69,7 @@ async def listed(server: RegisteredServer, answer: pb.DescribeResponse, before: 
     digest = hashlib.sha256(answer.SerializeToString(deterministic=True)).digest()
     if before.digest and (answer.unchanged or digest == before.digest):
         refresh_s = max(REFRESH_S, before.refresh_s / 2)
-        return replace(before, problem="", asked_s=time.monotonic(), refresh_s=refresh_s)
+        return replace(before, problem="", is_login_needed=False, asked_s=time.monotonic(), refresh_s=refresh_s)
     # What a sandbox host has is for executors.
     described = [] if server.workspaces else [described_from_pb(one) for one in answer.tools]
     refresh_s = min(REFRESH_S_MAX, 2 * before.refresh_s) if before.digest else REFRESH_S

@@ -11,7 +11,7 @@ from turnwright.executor.v1 import tools_pb2 as pb
 
 from turnwright_core.checks import invalid
 from turnwright_core.text import count_tokens
-from turnwright_executor.peers.tool_listings import ServerState
+from turnwright_executor.peers.tool_listings import Listing, ServerState
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.tools.catalogue import ToolCatalogue, tokens_of
 from turnwright_executor.tools.contract import Tool
@@ -93,13 +93,19 @@ class ToolLists:
         ]
 
 
+def _condition(listing: Listing) -> pb.ToolServerCondition.ValueType:
+    if listing.is_login_needed:
+        return pb.TOOL_SERVER_CONDITION_LOGIN_NEEDED
+    return pb.TOOL_SERVER_CONDITION_AWAY if listing.problem else pb.TOOL_SERVER_CONDITION_READY
+
+
 def _state(state: ServerState) -> pb.ToolServerState:
     wrong = (f"{spec.name}: {spec.problem}" for spec in state.listing.specs if spec.problem)
     return pb.ToolServerState(
         name=state.server.name,
         address=state.server.address,
         shared=not state.server.project,
-        reachable=not state.listing.problem,
+        condition=_condition(state.listing),
         problem=state.listing.problem,
         tools=len(state.listing.specs),
         problems=islice(wrong, PROBLEMS_MAX),

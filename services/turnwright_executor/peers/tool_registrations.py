@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from turnwright.tool.v1 import tool_service_pb2 as pb
 
 from turnwright_executor.domain.tool_servers import RegisteredServer, ServersFile, servers_in
 from turnwright_executor.wire.tools import server_from_pb
-from turnwright_kit.identity.caller import OF_CALL, Kind
+from turnwright_kit.identity.caller import OF_CALL, Kind, current_caller
 from turnwright_kit.identity.own_tokens import TokenKey, check_name, make_token
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.logs import get_logger
@@ -30,9 +30,6 @@ LOOK_S: Final = 1.0
 SECRET_BYTES_MAX: Final = 4096
 
 _log = get_logger("tools")
-
-OfProject = Callable[[str], Awaitable[Sequence[RegisteredServer]]]
-
 
 STORED_S: Final = 5.0
 """Seconds after which the store is asked again which servers a project has."""
@@ -77,6 +74,14 @@ class StoredServers:
         self._known[project] = time.monotonic(), found
         return found
 
+    async def own(self, project: str, name: str) -> RegisteredServer | None:
+        """A project's own server as it is now, or the deployment's (empty), for the caller. Raises TurnwrightError."""
+        request = catalogue_pb.ListToolServersRequest(project=project)
+        # Services have no right in the deployment: there it is the caller's that counts.
+        caller = None if project else current_caller()
+        answer = await self._store.call(self._rpcs.ListToolServers, request, caller=caller)
+        return next((one for one in _usable(answer.servers, project) if one.name == name), None)
+
     def forget(self, project: str) -> None:
         """Servers of a project have changed, or of the deployment (empty)."""
         for each in [project] if project else [*self._known]:
@@ -101,10 +106,10 @@ def _usable(servers: Iterable[catalogue_pb.ToolServer], project: str) -> Iterato
 class Registrations:
     """The servers for each project, and the secrets that they may be sent."""
 
-    def __init__(self, name: str, of_project: OfProject) -> None:
+    def __init__(self, name: str, stored: StoredServers) -> None:
         """Read the file of this name, if there is one. Raises ValueError with a sentence, and OSError."""
         file = Path(name).expanduser() if name else None
-        self._file, self._of_project = file, of_project
+        self._file, self._stored = file, stored
         self._seen = self._stamp()
         self._read = servers_in(file.read_text("utf-8")) if file else ServersFile()
         self._look_s = time.monotonic() + LOOK_S
@@ -132,7 +137,12 @@ class Registrations:
     async def of(self, project: str) -> Sequence[RegisteredServer]:
         """The servers for a project, the deployment's first. Raises TurnwrightError."""
         named = (one for one in self.file.servers if not one.projects or project in one.projects)
-        return (*named, *(await self._of_project(project) if project else ()))
+        return (*named, *(await self._stored.of(project) if project else ()))
+
+    async def own(self, project: str, name: str) -> RegisteredServer | None:
+        """A project's own server, or the deployment's (empty), for the caller. Raises TurnwrightError."""
+        named = None if project else next((one for one in self.file.servers if one.name == name), None)
+        return named or await self._stored.own(project, name)
 
     def secret(self, name: str, project: str) -> str:
         """A secret for a project's server, or the deployment's (empty). Raises ValueError with a sentence."""

@@ -19,9 +19,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.tool.v1 import tool_service_pb2 as pb
 from turnwright.tool.v1 import tool_service_pb2_grpc, workspace_pb2
 
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.errors import from_rpc
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
 from turnwright_executor.domain.tool_spec import ServedTool
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
@@ -174,11 +175,13 @@ class GrpcToolServers:
         except Away as away:
             listing = before.lost(str(away))
         except grpc.aio.AioRpcError as error:
+            is_login_needed = server.is_mcp and from_rpc(error, server.name, "").reason is Reason.LOGIN_NEEDED
             why = _words(error)
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 why = f"it has not answered within {most_s:g} s. It may still be starting: check it again"
             place = "" if server.is_bridged else f" at {server.address}"
-            listing = before.lost(f"{server.name}{place} does not say what it brings: {why}")
+            problem = f"{server.name}{place} does not say what it brings: {why}"
+            listing = before.lost(problem, is_login_needed=is_login_needed)
         if listing.problem and listing.problem != before.problem:
             _log.warning("tool_server_lost", server=server.name, project=project, problem=listing.problem)
         self._listings.pop(key, None)

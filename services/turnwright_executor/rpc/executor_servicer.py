@@ -12,6 +12,7 @@ from turnwright.projects.v1.project_service_pb2 import SetFileConstraintsRequest
 from turnwright.projects.v1.project_service_pb2_grpc import ProjectServiceStub
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
+from turnwright.tool.v1 import login_service_pb2
 
 from turnwright_core.checks import check_bytes, check_chars, invalid
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
@@ -22,6 +23,7 @@ from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.models import CheckVendor
+from turnwright_executor.rpc.login_servicer import ToolLoginRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.runs.scheduler import Scheduler
@@ -35,6 +37,7 @@ from turnwright_kit.peer import Peer
 class ExecutorServicer(
     TaskRpcs,
     QueryRpcs,
+    ToolLoginRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
 ):
     """Implements turnwright.executor.v1.ExecutorService."""
@@ -56,6 +59,7 @@ class ExecutorServicer(
         catalogue: watch_pb2.DiscoverResponse,
         policy: Policy,
         list_tools: Callable[[tools_pb2.ListToolsRequest], Awaitable[tools_pb2.ListToolsResponse]],
+        login_step: Callable[[str, str, login_service_pb2.LoginRequest], Awaitable[login_service_pb2.LoginResponse]],
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
@@ -70,6 +74,7 @@ class ExecutorServicer(
         self._catalogue = catalogue
         self._policy = policy
         self._list_tools = list_tools
+        self._login_step = login_step
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first.

@@ -13,7 +13,7 @@ from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_gr
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.logs import get_logger
 from turnwright_mcp.calls import Answered, McpCall
-from turnwright_mcp.connection import ServerAwayError
+from turnwright_mcp.connection import LoginNeededError, ServerAwayError
 from turnwright_mcp.connections import Connections, registered_in
 from turnwright_mcp.held import HELD, CallLostError, HeldCall, HeldEvent, Question
 from turnwright_mcp.questions import AnswerError
@@ -47,7 +47,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def Describe(
         self, request: tool_service_pb2.DescribeRequest, context: Any
     ) -> tool_service_pb2.DescribeResponse:
-        server = _server(request.project, context)
+        server = server_of(request.project, context)
         if server.is_agent:
             # It starts with its first task.
             try:
@@ -59,7 +59,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             connection, transport = await self._connections.opened(server)
             listed = await connection.tools(transport)
         except ServerAwayError as error:
-            raise fault(Reason.SERVICE_UNAVAILABLE, str(error)) from error
+            raise _away(server, error, Reason.SERVICE_UNAVAILABLE) from error
         if listed.version == request.version:
             return tool_service_pb2.DescribeResponse(version=listed.version, unchanged=True)
         return tool_service_pb2.DescribeResponse(version=listed.version, tools=listed.tools)
@@ -67,14 +67,14 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def Dispatch(
         self, request: tool_service_pb2.DispatchRequest, context: Any
     ) -> AsyncGenerator[tool_service_pb2.DispatchResponse, None]:
-        server = _server(request.project, context)
+        server = server_of(request.project, context)
         self._check_epoch(request.project, request.run, request.epoch)
         key = (request.project, request.run, request.call_id)
         try:
             call, problem = await self._call(server, key, request)
         except ServerAwayError as error:
             # Nothing was sent: of a status that says so nobody has to be in doubt.
-            raise fault(Reason.WORKSPACE_UNAVAILABLE, str(error)) from error
+            raise _away(server, error, Reason.WORKSPACE_UNAVAILABLE) from error
         if problem is not None:
             yield _response(problem)
             return
@@ -88,6 +88,8 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                     is_held = True
                     await self._hold(key, call)
                 yield _response(event)
+        except LoginNeededError as error:
+            raise _away(server, error, Reason.WORKSPACE_UNAVAILABLE) from error
         except (CallLostError, MCPError) as error:
             raise fault(Reason.SERVICE_UNAVAILABLE, str(error)) from error
         finally:
@@ -185,10 +187,17 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             self._epochs.popitem(last=False)
 
 
-def _server(project: str, context: Any) -> McpServer:
+def _away(server: McpServer, error: ServerAwayError, otherwise: Reason) -> TurnwrightError:
+    if isinstance(error, LoginNeededError):
+        return fault(Reason.LOGIN_NEEDED, str(error), server=server.name)
+    return fault(otherwise, str(error))
+
+
+def server_of(project: str, context: Any, *, is_of_project: bool = True) -> McpServer:
+    """The server that a call is for. Raises INVALID_FIELD."""
     metadata = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
     try:
-        return registered_in(metadata, project)
+        return registered_in(metadata, project, is_of_project=is_of_project)
     except ValueError as error:
         raise fault(Reason.INVALID_FIELD, f"No MCP server can be called like this: {error}.") from None
 

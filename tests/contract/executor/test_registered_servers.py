@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
+from turnwright.executor.v1 import tools_pb2
 
 from contract.executor.proposing import DONE, GO_ON
 from contract.executor.tool_servers import Issues, served, stack
@@ -77,7 +78,7 @@ async def test_a_host_that_is_not_allowed_any_more_is_not_called(tmp_path, monke
         monkeypatch.setenv("TURNWRIGHT_TOOL_HOSTS", "10.0.0.0/8")
         await services.restart("executor")
         [state] = (await services.client.list_tools(services.project, check=True)).servers
-        assert not state.reachable
+        assert state.condition == tools_pb2.TOOL_SERVER_CONDITION_AWAY
         assert "TURNWRIGHT_TOOL_HOSTS" in state.problem
         assert state.tools == 0
 
@@ -135,5 +136,9 @@ async def test_secrets_go_to_the_servers_that_the_operator_names(tmp_path, monke
             wanted = pb.ToolServer(name=name, address=address, secret_headers={"authorization": secret})
             await services.client.add_tool_server(services.project, wanted)
         states = {one.name: one for one in (await services.client.list_tools(services.project, check=True)).servers}
-        assert {name: one.reachable for name, one in states.items()} == {"a": True, "b": False, "c": False}
+        assert {name: one.condition == tools_pb2.TOOL_SERVER_CONDITION_READY for name, one in states.items()} == {
+            "a": True,
+            "b": False,
+            "c": False,
+        }
         assert "has no [secret.others] for it" in states["b"].problem

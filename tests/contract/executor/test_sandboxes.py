@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from turnwright.executor.v1 import tools_pb2
 from turnwright.types.v1 import project_pb2, settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON, person
@@ -214,7 +215,7 @@ async def test_a_host_that_is_away_costs_a_loop_and_nothing_else(made, services)
     assert "start it again there, and go on" in ended.reason
     status = await services.client.get_status(check_models=True)
     [state] = status.tool_servers
-    assert (state.name, state.reachable) == ("box", False)
+    assert (state.name, state.condition) == ("box", tools_pb2.TOOL_SERVER_CONDITION_AWAY)
     again = host_server(services.root)
     await again.start()
     try:
@@ -286,4 +287,4 @@ async def test_a_host_is_registered_as_the_page_says_and_has_no_tools_for_models
         answer = await services.client.list_tools(project.name, check=True)
         assert not [tool.name for tool in answer.tools if tool.name.startswith("box.")]
         [state] = answer.servers
-        assert (state.name, state.reachable, state.tools) == ("box", True, 0)
+        assert (state.name, state.condition, state.tools) == ("box", tools_pb2.TOOL_SERVER_CONDITION_READY, 0)

@@ -106,7 +106,12 @@ async def test_the_list_tells_where_tools_come_from_and_what_they_cost(tmp_path,
         assert not tools["issues.look"].asks
         assert made.tokens > 10
         [state] = answer.servers
-        assert (state.name, state.shared, state.reachable, state.tools) == ("issues", True, True, 2)
+        assert (state.name, state.shared, state.condition, state.tools) == (
+            "issues",
+            True,
+            tools_pb2.TOOL_SERVER_CONDITION_READY,
+            2,
+        )
 
 
 async def test_a_loop_keeps_the_tools_that_it_began_with(tmp_path, monkeypatch, server):

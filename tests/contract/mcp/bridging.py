@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -9,8 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
+import httpx
 from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc
 
+from ports import free_ports
 from services import SECRET, Services, running
 from turnwright_kit.server import RunningServer
 from turnwright_mcp.config import McpSettings
@@ -18,6 +21,7 @@ from turnwright_mcp.connections import NAME_HEADER, REGISTRATION_HEADER, SHARED_
 from turnwright_mcp.wiring import build
 
 HOSTILE = Path(__file__).parent / "hostile.py"
+OAUTH = Path(__file__).parent / "oauth_server.py"
 AGENT = Path(__file__).parent / "acp_agent.py"
 
 
@@ -86,3 +90,22 @@ async def bridging(root: Path, header: str = REGISTRATION_HEADER, **settings) ->
                 yield Bridge(services, channel, header)
         finally:
             await server.stop()
+
+
+@asynccontextmanager
+async def oauth_server() -> AsyncIterator[str]:
+    """The URL of oauth_server.py."""
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    process = await asyncio.create_subprocess_exec(sys.executable, str(OAUTH), url.rpartition(":")[2])
+    try:
+        async with httpx.AsyncClient() as client, asyncio.timeout(60):
+            while True:
+                try:
+                    await client.get(f"{url}/seen")
+                    break
+                except httpx.TransportError:
+                    await asyncio.sleep(0.05)
+        yield url
+    finally:
+        process.kill()
+        await process.wait()

@@ -69,7 +69,7 @@ async def test_a_server_that_cannot_start_costs_no_turn_and_is_told(tmp_path, mo
         services.script(DONE)
         assert (await services.until(await services.act())).status == 200
         [state] = (await services.client.list_tools(services.project, check=True)).servers
-        assert not state.reachable
+        assert state.condition == tools_pb2.TOOL_SERVER_CONDITION_AWAY
         assert "I have no key." in state.problem
 
 

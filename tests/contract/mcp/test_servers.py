@@ -162,7 +162,7 @@ async def test_a_server_by_http_is_called_with_its_headers(tmp_path):
             assert lost.code() is grpc.StatusCode.UNAVAILABLE
             error = await bridge.refused({"url": url}, "echo", arguments='{"text": "hi"}')
             assert error.code() is REFUSED
-            assert "needs a login (HTTP 401)" in error.details()
+            assert "wants a login (HTTP 401)" in error.details()
 
 
 async def test_a_project_has_servers_only_at_hosts_that_the_operator_names(tmp_path):
@@ -171,24 +171,6 @@ async def test_a_project_has_servers_only_at_hosts_that_the_operator_names(tmp_p
             error = await bridge.refused({"url": url}, shared=False)
             assert error.code() is REFUSED
             assert "TURNWRIGHT_MCP_HOSTS" in error.details()
-
-
-async def test_a_server_that_wants_oauth_sends_us_to_no_other_host(tmp_path):
-    asked = []
-
-    async def refuse(reader, writer):
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().splitlines()
-        asked.append(next(line.removeprefix("host: ") for line in lines if line.startswith("host: ")))
-        meta = f'Bearer resource_metadata="http://localhost:{port}/inside"'
-        writer.write(f"HTTP/1.1 401 No\r\nWWW-Authenticate: {meta}\r\nContent-Length: 0\r\n\r\n".encode())
-        writer.close()
-
-    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, bridging(tmp_path, mcp_hosts="127.0.0.1") as bridge:
-        error = await bridge.refused({"url": f"http://127.0.0.1:{port}/mcp", "oauth": True}, shared=False)
-    assert "MCP servers at localhost" in error.details()
-    assert set(asked) == {f"127.0.0.1:{port}"}
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,9 @@ def test_every_command_has_examples_that_parse_and_help_of_80_columns() -> None:
             named.make_context(name, words)
 
 
+PORT_MAX = 65535
+
+
 def test_every_number_that_an_option_takes_fits_into_its_field() -> None:
     numbers = [
         parameter.type
@@ -205,8 +208,14 @@ def test_every_number_that_an_option_takes_fits_into_its_field() -> None:
     ]
     assert len(numbers) > 5
     fields = {2**32 - 1: budget_pb2.Budget(turns_max=2**32 - 1), 2**53 - 1: budget_pb2.Budget(tokens_max=2**53 - 1)}
-    # The days of a token, and what `eval` counts itself, are in no field.
-    assert {getattr(number, "max", None) for number in numbers} == {*fields, DAYS_MAX, REPEATS_MAX, PARALLEL_MAX}
+    # The days of a token, what `eval` counts itself, and a port of this host are in no field.
+    assert {getattr(number, "max", None) for number in numbers} == {
+        *fields,
+        DAYS_MAX,
+        REPEATS_MAX,
+        PARALLEL_MAX,
+        PORT_MAX,
+    }
 
 
 @pytest.mark.parametrize(

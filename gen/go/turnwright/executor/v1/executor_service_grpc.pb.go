@@ -19,15 +19,18 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	ExecutorService_Ask_FullMethodName           = "/turnwright.executor.v1.ExecutorService/Ask"
-	ExecutorService_Act_FullMethodName           = "/turnwright.executor.v1.ExecutorService/Act"
-	ExecutorService_WatchRun_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchRun"
-	ExecutorService_CallTool_FullMethodName      = "/turnwright.executor.v1.ExecutorService/CallTool"
-	ExecutorService_Notify_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Notify"
-	ExecutorService_ExplainPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
-	ExecutorService_Discover_FullMethodName      = "/turnwright.executor.v1.ExecutorService/Discover"
-	ExecutorService_ListTools_FullMethodName     = "/turnwright.executor.v1.ExecutorService/ListTools"
-	ExecutorService_GetStatus_FullMethodName     = "/turnwright.executor.v1.ExecutorService/GetStatus"
+	ExecutorService_Ask_FullMethodName               = "/turnwright.executor.v1.ExecutorService/Ask"
+	ExecutorService_Act_FullMethodName               = "/turnwright.executor.v1.ExecutorService/Act"
+	ExecutorService_WatchRun_FullMethodName          = "/turnwright.executor.v1.ExecutorService/WatchRun"
+	ExecutorService_CallTool_FullMethodName          = "/turnwright.executor.v1.ExecutorService/CallTool"
+	ExecutorService_Notify_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Notify"
+	ExecutorService_ExplainPacket_FullMethodName     = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
+	ExecutorService_Discover_FullMethodName          = "/turnwright.executor.v1.ExecutorService/Discover"
+	ExecutorService_ListTools_FullMethodName         = "/turnwright.executor.v1.ExecutorService/ListTools"
+	ExecutorService_BeginToolLogin_FullMethodName    = "/turnwright.executor.v1.ExecutorService/BeginToolLogin"
+	ExecutorService_CompleteToolLogin_FullMethodName = "/turnwright.executor.v1.ExecutorService/CompleteToolLogin"
+	ExecutorService_EndToolLogin_FullMethodName      = "/turnwright.executor.v1.ExecutorService/EndToolLogin"
+	ExecutorService_GetStatus_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetStatus"
 )
 
 // ExecutorServiceClient is the client API for ExecutorService service.
@@ -57,6 +60,15 @@ type ExecutorServiceClient interface {
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
 	// Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong.
 	ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error)
+	// Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+	// the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+	// FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+	BeginToolLogin(ctx context.Context, in *BeginToolLoginRequest, opts ...grpc.CallOption) (*BeginToolLoginResponse, error)
+	// Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+	// its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+	CompleteToolLogin(ctx context.Context, in *CompleteToolLoginRequest, opts ...grpc.CallOption) (*CompleteToolLoginResponse, error)
+	// Ends a login: revokes its tokens where the authorization server lets us, and deletes them.
+	EndToolLogin(ctx context.Context, in *EndToolLoginRequest, opts ...grpc.CallOption) (*EndToolLoginResponse, error)
 	// Returns the status of this executor and of the services behind it.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
@@ -164,6 +176,33 @@ func (c *executorServiceClient) ListTools(ctx context.Context, in *ListToolsRequ
 	return out, nil
 }
 
+func (c *executorServiceClient) BeginToolLogin(ctx context.Context, in *BeginToolLoginRequest, opts ...grpc.CallOption) (*BeginToolLoginResponse, error) {
+	out := new(BeginToolLoginResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_BeginToolLogin_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) CompleteToolLogin(ctx context.Context, in *CompleteToolLoginRequest, opts ...grpc.CallOption) (*CompleteToolLoginResponse, error) {
+	out := new(CompleteToolLoginResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_CompleteToolLogin_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) EndToolLogin(ctx context.Context, in *EndToolLoginRequest, opts ...grpc.CallOption) (*EndToolLoginResponse, error) {
+	out := new(EndToolLoginResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_EndToolLogin_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *executorServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	out := new(GetStatusResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_GetStatus_FullMethodName, in, out, opts...)
@@ -200,6 +239,15 @@ type ExecutorServiceServer interface {
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)
 	// Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong.
 	ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error)
+	// Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+	// the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+	// FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+	BeginToolLogin(context.Context, *BeginToolLoginRequest) (*BeginToolLoginResponse, error)
+	// Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+	// its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+	CompleteToolLogin(context.Context, *CompleteToolLoginRequest) (*CompleteToolLoginResponse, error)
+	// Ends a login: revokes its tokens where the authorization server lets us, and deletes them.
+	EndToolLogin(context.Context, *EndToolLoginRequest) (*EndToolLoginResponse, error)
 	// Returns the status of this executor and of the services behind it.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedExecutorServiceServer()
@@ -232,6 +280,15 @@ func (UnimplementedExecutorServiceServer) Discover(context.Context, *DiscoverReq
 }
 func (UnimplementedExecutorServiceServer) ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListTools not implemented")
+}
+func (UnimplementedExecutorServiceServer) BeginToolLogin(context.Context, *BeginToolLoginRequest) (*BeginToolLoginResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method BeginToolLogin not implemented")
+}
+func (UnimplementedExecutorServiceServer) CompleteToolLogin(context.Context, *CompleteToolLoginRequest) (*CompleteToolLoginResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method CompleteToolLogin not implemented")
+}
+func (UnimplementedExecutorServiceServer) EndToolLogin(context.Context, *EndToolLoginRequest) (*EndToolLoginResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method EndToolLogin not implemented")
 }
 func (UnimplementedExecutorServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetStatus not implemented")
@@ -396,6 +453,60 @@ func _ExecutorService_ListTools_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ExecutorService_BeginToolLogin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeginToolLoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).BeginToolLogin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_BeginToolLogin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).BeginToolLogin(ctx, req.(*BeginToolLoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_CompleteToolLogin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CompleteToolLoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).CompleteToolLogin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_CompleteToolLogin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).CompleteToolLogin(ctx, req.(*CompleteToolLoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_EndToolLogin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndToolLoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).EndToolLogin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_EndToolLogin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).EndToolLogin(ctx, req.(*EndToolLoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ExecutorService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -448,6 +559,18 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTools",
 			Handler:    _ExecutorService_ListTools_Handler,
+		},
+		{
+			MethodName: "BeginToolLogin",
+			Handler:    _ExecutorService_BeginToolLogin_Handler,
+		},
+		{
+			MethodName: "CompleteToolLogin",
+			Handler:    _ExecutorService_CompleteToolLogin_Handler,
+		},
+		{
+			MethodName: "EndToolLogin",
+			Handler:    _ExecutorService_EndToolLogin_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -89,6 +89,21 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsResponse.FromString,
                 _registered_method=True)
+        self.BeginToolLogin = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/BeginToolLogin',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.BeginToolLoginRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.BeginToolLoginResponse.FromString,
+                _registered_method=True)
+        self.CompleteToolLogin = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/CompleteToolLogin',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.CompleteToolLoginRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.CompleteToolLoginResponse.FromString,
+                _registered_method=True)
+        self.EndToolLogin = channel.unary_unary(
+                '/turnwright.executor.v1.ExecutorService/EndToolLogin',
+                request_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.EndToolLoginRequest.SerializeToString,
+                response_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.EndToolLoginResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/GetStatus',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetStatusRequest.SerializeToString,
@@ -171,6 +186,30 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginToolLogin(self, request, context):
+        """Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+        the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+        FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompleteToolLogin(self, request, context):
+        """Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+        its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndToolLogin(self, request, context):
+        """Ends a login: revokes its tokens where the authorization server lets us, and deletes them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Returns the status of this executor and of the services behind it.
         """
@@ -220,6 +259,21 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.ListTools,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsResponse.SerializeToString,
+            ),
+            'BeginToolLogin': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginToolLogin,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.BeginToolLoginRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.BeginToolLoginResponse.SerializeToString,
+            ),
+            'CompleteToolLogin': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteToolLogin,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.CompleteToolLoginRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.CompleteToolLoginResponse.SerializeToString,
+            ),
+            'EndToolLogin': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndToolLogin,
+                    request_deserializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.EndToolLoginRequest.FromString,
+                    response_serializer=turnwright_dot_executor_dot_v1_dot_tools__pb2.EndToolLoginResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -452,6 +506,87 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/ListTools',
             turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_tools__pb2.ListToolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginToolLogin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/BeginToolLogin',
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.BeginToolLoginRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.BeginToolLoginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteToolLogin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/CompleteToolLogin',
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.CompleteToolLoginRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.CompleteToolLoginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndToolLogin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.executor.v1.ExecutorService/EndToolLogin',
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.EndToolLoginRequest.SerializeToString,
+            turnwright_dot_executor_dot_v1_dot_tools__pb2.EndToolLoginResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,17 @@ class ExecutorServiceStub:
     """Returns what this executor supports: methods, notifications, tools."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]
     """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong."""
+    BeginToolLogin: _grpc.UnaryUnaryMultiCallable[_tools_pb2.BeginToolLoginRequest, _tools_pb2.BeginToolLoginResponse]
+    """Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+    the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+    FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+    """
+    CompleteToolLogin: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CompleteToolLoginRequest, _tools_pb2.CompleteToolLoginResponse]
+    """Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+    its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+    """
+    EndToolLogin: _grpc.UnaryUnaryMultiCallable[_tools_pb2.EndToolLoginRequest, _tools_pb2.EndToolLoginResponse]
+    """Ends a login: revokes its tokens where the authorization server lets us, and deletes them."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
     """Returns the status of this executor and of the services behind it."""
 
@@ -117,6 +128,17 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Returns what this executor supports: methods, notifications, tools."""
     ListTools: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]  # type: ignore[assignment]
     """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong."""
+    BeginToolLogin: _aio.UnaryUnaryMultiCallable[_tools_pb2.BeginToolLoginRequest, _tools_pb2.BeginToolLoginResponse]  # type: ignore[assignment]
+    """Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+    the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+    FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+    """
+    CompleteToolLogin: _aio.UnaryUnaryMultiCallable[_tools_pb2.CompleteToolLoginRequest, _tools_pb2.CompleteToolLoginResponse]  # type: ignore[assignment]
+    """Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+    its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+    """
+    EndToolLogin: _aio.UnaryUnaryMultiCallable[_tools_pb2.EndToolLoginRequest, _tools_pb2.EndToolLoginResponse]  # type: ignore[assignment]
+    """Ends a login: revokes its tokens where the authorization server lets us, and deletes them."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Returns the status of this executor and of the services behind it."""
 
@@ -205,6 +227,35 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListToolsResponse, _abc.Awaitable[_tools_pb2.ListToolsResponse]]:
         """Lists the tools that the next loop of a project gets, wherever they come from, with what they cost, and what is wrong."""
+
+    @_abc_1.abstractmethod
+    def BeginToolLogin(
+        self,
+        request: _tools_pb2.BeginToolLoginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.BeginToolLoginResponse, _abc.Awaitable[_tools_pb2.BeginToolLoginResponse]]:
+        """Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+        the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+        FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+        """
+
+    @_abc_1.abstractmethod
+    def CompleteToolLogin(
+        self,
+        request: _tools_pb2.CompleteToolLoginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.CompleteToolLoginResponse, _abc.Awaitable[_tools_pb2.CompleteToolLoginResponse]]:
+        """Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+        its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+        """
+
+    @_abc_1.abstractmethod
+    def EndToolLogin(
+        self,
+        request: _tools_pb2.EndToolLoginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.EndToolLoginResponse, _abc.Awaitable[_tools_pb2.EndToolLoginResponse]]:
+        """Ends a login: revokes its tokens where the authorization server lets us, and deletes them."""
 
     @_abc_1.abstractmethod
     def GetStatus(

@@ -48,6 +48,34 @@ TOOL_SOURCE_SERVER: ToolSource.ValueType  # 3
 """A server of tools."""
 Global___ToolSource: _TypeAlias = ToolSource  # noqa: Y015
 
+class _ToolServerCondition:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolServerConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolServerCondition.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_SERVER_CONDITION_UNSPECIFIED: _ToolServerCondition.ValueType  # 0
+    """Not specified, or a condition of a later release: it cannot."""
+    TOOL_SERVER_CONDITION_READY: _ToolServerCondition.ValueType  # 1
+    """It has answered the latest time."""
+    TOOL_SERVER_CONDITION_AWAY: _ToolServerCondition.ValueType  # 2
+    """It has not answered, or may not be called; `problem` says why."""
+    TOOL_SERVER_CONDITION_LOGIN_NEEDED: _ToolServerCondition.ValueType  # 3
+    """It speaks MCP and wants OAuth, and nobody has logged in, or the login has ended: see BeginToolLogin."""
+
+class ToolServerCondition(_ToolServerCondition, metaclass=_ToolServerConditionEnumTypeWrapper):
+    """Whether a server of tools can be called."""
+
+TOOL_SERVER_CONDITION_UNSPECIFIED: ToolServerCondition.ValueType  # 0
+"""Not specified, or a condition of a later release: it cannot."""
+TOOL_SERVER_CONDITION_READY: ToolServerCondition.ValueType  # 1
+"""It has answered the latest time."""
+TOOL_SERVER_CONDITION_AWAY: ToolServerCondition.ValueType  # 2
+"""It has not answered, or may not be called; `problem` says why."""
+TOOL_SERVER_CONDITION_LOGIN_NEEDED: ToolServerCondition.ValueType  # 3
+"""It speaks MCP and wants OAuth, and nobody has logged in, or the login has ended: see BeginToolLogin."""
+Global___ToolServerCondition: _TypeAlias = ToolServerCondition  # noqa: Y015
+
 @_typing.final
 class ListToolsRequest(_message.Message):
     """Asks which tools the next loop of a project gets."""
@@ -181,7 +209,7 @@ class ToolServerState(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
-    REACHABLE_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
@@ -191,8 +219,8 @@ class ToolServerState(_message.Message):
     """Its address."""
     shared: _builtins.bool
     """True: the operator has registered it for all projects."""
-    reachable: _builtins.bool
-    """True: it has answered the latest time."""
+    condition: Global___ToolServerCondition.ValueType
+    """Whether it can be called."""
     problem: _builtins.str
     """What is wrong, and what to do; empty if nothing is."""
     tools: _builtins.int
@@ -207,15 +235,179 @@ class ToolServerState(_message.Message):
         name: _builtins.str = ...,
         address: _builtins.str = ...,
         shared: _builtins.bool = ...,
-        reachable: _builtins.bool = ...,
+        condition: Global___ToolServerCondition.ValueType = ...,
         problem: _builtins.str = ...,
         tools: _builtins.int = ...,
         problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "problem", b"problem", "problems", b"problems", "reachable", b"reachable", "shared", b"shared", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "condition", b"condition", "name", b"name", "problem", b"problem", "problems", b"problems", "shared", b"shared", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolServerState: _TypeAlias = ToolServerState  # noqa: Y015
+
+@_typing.final
+class BeginToolLoginRequest(_message.Message):
+    """Begins a login at an MCP server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    REDIRECT_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_SECRET_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project whose own server it is. Empty: a server of the deployment, for all projects."""
+    server: _builtins.str
+    """Name of the server. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such MCP server with a URL."""
+    redirect: _builtins.str
+    """Where the authorization server sends the browser when it is done: `http://127.0.0.1:PORT/callback`. Required. Nothing needs to
+    listen there if the person copies the address instead.
+    """
+    client_id: _builtins.str
+    """Id of a client that was registered at the authorization server by hand. Empty: one is registered with each login."""
+    client_secret: _builtins.str
+    """Its secret, kept in the home of what calls MCP servers. Empty: it has none."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        server: _builtins.str = ...,
+        redirect: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        client_secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_secret", b"client_secret", "project", b"project", "redirect", b"redirect", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginToolLoginRequest: _TypeAlias = BeginToolLoginRequest  # noqa: Y015
+
+@_typing.final
+class BeginToolLoginResponse(_message.Message):
+    """Where to log in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGIN_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    login: _builtins.str
+    """Id of the login, for CompleteToolLogin. It holds for 10 minutes; who knows it can complete the login, so keep it to yourself."""
+    address: _builtins.str
+    """The address that a person opens in a browser: https, or http on this host."""
+    def __init__(
+        self,
+        *,
+        login: _builtins.str = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "login", b"login"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginToolLoginResponse: _TypeAlias = BeginToolLoginResponse  # noqa: Y015
+
+@_typing.final
+class CompleteToolLoginRequest(_message.Message):
+    """Completes a login."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
+    CALLBACK_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """As in BeginToolLogin."""
+    server: _builtins.str
+    """As in BeginToolLogin."""
+    login: _builtins.str
+    """What BeginToolLogin has answered. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if it has ended, also because another executor
+    has begun it, or because the server is registered otherwise since: begin again.
+    """
+    callback: _builtins.str
+    """The address that the browser was sent to, with its query. At most 8192 characters. Fails with FAILED_PRECONDITION, reason
+    LOGIN_NEEDED, if it says that the login was refused, or if the authorization server gives no token for it.
+    """
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        server: _builtins.str = ...,
+        login: _builtins.str = ...,
+        callback: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["callback", b"callback", "login", b"login", "project", b"project", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteToolLoginRequest: _TypeAlias = CompleteToolLoginRequest  # noqa: Y015
+
+@_typing.final
+class CompleteToolLoginResponse(_message.Message):
+    """The server can be called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteToolLoginResponse: _TypeAlias = CompleteToolLoginResponse  # noqa: Y015
+
+@_typing.final
+class EndToolLoginRequest(_message.Message):
+    """Ends the login at an MCP server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """As in BeginToolLogin."""
+    server: _builtins.str
+    """As in BeginToolLogin."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        server: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndToolLoginRequest: _TypeAlias = EndToolLoginRequest  # noqa: Y015
+
+@_typing.final
+class EndToolLoginResponse(_message.Message):
+    """Its tokens are deleted, if there were any."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndToolLoginResponse: _TypeAlias = EndToolLoginResponse  # noqa: Y015

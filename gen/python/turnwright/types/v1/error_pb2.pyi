@@ -181,6 +181,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
     ERROR_REASON_TOOLS_UNKNOWN: _ErrorReason.ValueType  # 51
     """The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
+    ERROR_REASON_LOGIN_NEEDED: _ErrorReason.ValueType  # 52
+    """An MCP server wants OAuth, and nobody has logged in, or the login was refused or has ended. The message says what to do.
+    Metadata: `server`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
@@ -347,6 +351,10 @@ ERROR_REASON_RULE_DENIED: ErrorReason.ValueType  # 50
 """A rule of the deployment, the project or the run denies it. Metadata: `rule`, `level`."""
 ERROR_REASON_TOOLS_UNKNOWN: ErrorReason.ValueType  # 51
 """The provider keeps no list of tools of this digest: repeat the call with `tools`. Metadata: `digest`."""
+ERROR_REASON_LOGIN_NEEDED: ErrorReason.ValueType  # 52
+"""An MCP server wants OAuth, and nobody has logged in, or the login was refused or has ended. The message says what to do.
+Metadata: `server`.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 GRPC_CODE_FIELD_NUMBER: _builtins.int

@@ -14,7 +14,7 @@ import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponse
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema } from "./explain_pb.js";
-import type { ListToolsRequestSchema, ListToolsResponseSchema } from "./tools_pb.js";
+import type { BeginToolLoginRequestSchema, BeginToolLoginResponseSchema, CompleteToolLoginRequestSchema, CompleteToolLoginResponseSchema, EndToolLoginRequestSchema, EndToolLoginResponseSchema, ListToolsRequestSchema, ListToolsResponseSchema } from "./tools_pb.js";
 import type { GetStatusRequestSchema, GetStatusResponseSchema } from "./query_pb.js";
 
 /**
@@ -542,6 +542,39 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof ListToolsRequestSchema;
     output: typeof ListToolsResponseSchema;
+  },
+  /**
+   * Begins a login at an MCP server that wants OAuth: finds its authorization server, registers a client there, and answers with
+   * the address that a person opens. A project's server is asked, and leads, only to hosts that TURNWRIGHT_MCP_HOSTS names. Fails with
+   * FAILED_PRECONDITION, reason LOGIN_NEEDED, if no login can begin there; the message says why.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.BeginToolLogin
+   */
+  beginToolLogin: {
+    methodKind: "unary";
+    input: typeof BeginToolLoginRequestSchema;
+    output: typeof BeginToolLoginResponseSchema;
+  },
+  /**
+   * Completes a login with what the browser has brought back. The tokens are kept by what calls MCP servers, in a private file of
+   * its home, renewed there, and shown nowhere. From then on calls are made with them: for the whole project, or for all.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.CompleteToolLogin
+   */
+  completeToolLogin: {
+    methodKind: "unary";
+    input: typeof CompleteToolLoginRequestSchema;
+    output: typeof CompleteToolLoginResponseSchema;
+  },
+  /**
+   * Ends a login: revokes its tokens where the authorization server lets us, and deletes them.
+   *
+   * @generated from rpc turnwright.executor.v1.ExecutorService.EndToolLogin
+   */
+  endToolLogin: {
+    methodKind: "unary";
+    input: typeof EndToolLoginRequestSchema;
+    output: typeof EndToolLoginResponseSchema;
   },
   /**
    * Returns the status of this executor and of the services behind it.

@@ -191,11 +191,11 @@ export declare type ToolServerState = Message<"turnwright.executor.v1.ToolServer
   shared: boolean;
 
   /**
-   * True: it has answered the latest time.
+   * Whether it can be called.
    *
-   * @generated from field: bool reachable = 4;
+   * @generated from field: turnwright.executor.v1.ToolServerCondition condition = 8;
    */
-  reachable: boolean;
+  condition: ToolServerCondition;
 
   /**
    * What is wrong, and what to do; empty if nothing is.
@@ -224,6 +224,180 @@ export declare type ToolServerState = Message<"turnwright.executor.v1.ToolServer
  * Use `create(ToolServerStateSchema)` to create a new message.
  */
 export declare const ToolServerStateSchema: GenMessage<ToolServerState>;
+
+/**
+ * Begins a login at an MCP server.
+ *
+ * @generated from message turnwright.executor.v1.BeginToolLoginRequest
+ */
+export declare type BeginToolLoginRequest = Message<"turnwright.executor.v1.BeginToolLoginRequest"> & {
+  /**
+   * The project whose own server it is. Empty: a server of the deployment, for all projects.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Name of the server. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such MCP server with a URL.
+   *
+   * @generated from field: string server = 3;
+   */
+  server: string;
+
+  /**
+   * Where the authorization server sends the browser when it is done: `http://127.0.0.1:PORT/callback`. Required. Nothing needs to
+   * listen there if the person copies the address instead.
+   *
+   * @generated from field: string redirect = 4;
+   */
+  redirect: string;
+
+  /**
+   * Id of a client that was registered at the authorization server by hand. Empty: one is registered with each login.
+   *
+   * @generated from field: string client_id = 5;
+   */
+  clientId: string;
+
+  /**
+   * Its secret, kept in the home of what calls MCP servers. Empty: it has none.
+   *
+   * @generated from field: string client_secret = 6;
+   */
+  clientSecret: string;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.BeginToolLoginRequest.
+ * Use `create(BeginToolLoginRequestSchema)` to create a new message.
+ */
+export declare const BeginToolLoginRequestSchema: GenMessage<BeginToolLoginRequest>;
+
+/**
+ * Where to log in.
+ *
+ * @generated from message turnwright.executor.v1.BeginToolLoginResponse
+ */
+export declare type BeginToolLoginResponse = Message<"turnwright.executor.v1.BeginToolLoginResponse"> & {
+  /**
+   * Id of the login, for CompleteToolLogin. It holds for 10 minutes; who knows it can complete the login, so keep it to yourself.
+   *
+   * @generated from field: string login = 1;
+   */
+  login: string;
+
+  /**
+   * The address that a person opens in a browser: https, or http on this host.
+   *
+   * @generated from field: string address = 2;
+   */
+  address: string;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.BeginToolLoginResponse.
+ * Use `create(BeginToolLoginResponseSchema)` to create a new message.
+ */
+export declare const BeginToolLoginResponseSchema: GenMessage<BeginToolLoginResponse>;
+
+/**
+ * Completes a login.
+ *
+ * @generated from message turnwright.executor.v1.CompleteToolLoginRequest
+ */
+export declare type CompleteToolLoginRequest = Message<"turnwright.executor.v1.CompleteToolLoginRequest"> & {
+  /**
+   * As in BeginToolLogin.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * As in BeginToolLogin.
+   *
+   * @generated from field: string server = 3;
+   */
+  server: string;
+
+  /**
+   * What BeginToolLogin has answered. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if it has ended, also because another executor
+   * has begun it, or because the server is registered otherwise since: begin again.
+   *
+   * @generated from field: string login = 4;
+   */
+  login: string;
+
+  /**
+   * The address that the browser was sent to, with its query. At most 8192 characters. Fails with FAILED_PRECONDITION, reason
+   * LOGIN_NEEDED, if it says that the login was refused, or if the authorization server gives no token for it.
+   *
+   * @generated from field: string callback = 5;
+   */
+  callback: string;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.CompleteToolLoginRequest.
+ * Use `create(CompleteToolLoginRequestSchema)` to create a new message.
+ */
+export declare const CompleteToolLoginRequestSchema: GenMessage<CompleteToolLoginRequest>;
+
+/**
+ * The server can be called.
+ *
+ * @generated from message turnwright.executor.v1.CompleteToolLoginResponse
+ */
+export declare type CompleteToolLoginResponse = Message<"turnwright.executor.v1.CompleteToolLoginResponse"> & {
+};
+
+/**
+ * Describes the message turnwright.executor.v1.CompleteToolLoginResponse.
+ * Use `create(CompleteToolLoginResponseSchema)` to create a new message.
+ */
+export declare const CompleteToolLoginResponseSchema: GenMessage<CompleteToolLoginResponse>;
+
+/**
+ * Ends the login at an MCP server.
+ *
+ * @generated from message turnwright.executor.v1.EndToolLoginRequest
+ */
+export declare type EndToolLoginRequest = Message<"turnwright.executor.v1.EndToolLoginRequest"> & {
+  /**
+   * As in BeginToolLogin.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * As in BeginToolLogin.
+   *
+   * @generated from field: string server = 3;
+   */
+  server: string;
+};
+
+/**
+ * Describes the message turnwright.executor.v1.EndToolLoginRequest.
+ * Use `create(EndToolLoginRequestSchema)` to create a new message.
+ */
+export declare const EndToolLoginRequestSchema: GenMessage<EndToolLoginRequest>;
+
+/**
+ * Its tokens are deleted, if there were any.
+ *
+ * @generated from message turnwright.executor.v1.EndToolLoginResponse
+ */
+export declare type EndToolLoginResponse = Message<"turnwright.executor.v1.EndToolLoginResponse"> & {
+};
+
+/**
+ * Describes the message turnwright.executor.v1.EndToolLoginResponse.
+ * Use `create(EndToolLoginResponseSchema)` to create a new message.
+ */
+export declare const EndToolLoginResponseSchema: GenMessage<EndToolLoginResponse>;
 
 /**
  * Where a tool comes from.
@@ -264,4 +438,44 @@ export enum ToolSource {
  * Describes the enum turnwright.executor.v1.ToolSource.
  */
 export declare const ToolSourceSchema: GenEnum<ToolSource>;
+
+/**
+ * Whether a server of tools can be called.
+ *
+ * @generated from enum turnwright.executor.v1.ToolServerCondition
+ */
+export enum ToolServerCondition {
+  /**
+   * Not specified, or a condition of a later release: it cannot.
+   *
+   * @generated from enum value: TOOL_SERVER_CONDITION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It has answered the latest time.
+   *
+   * @generated from enum value: TOOL_SERVER_CONDITION_READY = 1;
+   */
+  READY = 1,
+
+  /**
+   * It has not answered, or may not be called; `problem` says why.
+   *
+   * @generated from enum value: TOOL_SERVER_CONDITION_AWAY = 2;
+   */
+  AWAY = 2,
+
+  /**
+   * It speaks MCP and wants OAuth, and nobody has logged in, or the login has ended: see BeginToolLogin.
+   *
+   * @generated from enum value: TOOL_SERVER_CONDITION_LOGIN_NEEDED = 3;
+   */
+  LOGIN_NEEDED = 3,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.ToolServerCondition.
+ */
+export declare const ToolServerConditionSchema: GenEnum<ToolServerCondition>;
 

@@ -9,7 +9,7 @@ import { file_turnwright_types_v1_command_record } from "../../types/v1/command_
  * Describes the file turnwright/executor/v1/tools.proto.
  */
 export const file_turnwright_executor_v1_tools = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3Rvb2xzLnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIkIKEExpc3RUb29sc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRINCgVjaGVjaxgCIAEoCBIOCgZzZXJ2ZXIYAyABKAkikQEKEUxpc3RUb29sc1Jlc3BvbnNlEjEKBXRvb2xzGAEgAygLMiIudHVybndyaWdodC5leGVjdXRvci52MS5MaXN0ZWRUb29sEjgKB3NlcnZlcnMYAiADKAsyJy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRvb2xTZXJ2ZXJTdGF0ZRIPCgd2ZXJzaW9uGAMgASgJIvoBCgpMaXN0ZWRUb29sEgwKBG5hbWUYASABKAkSMgoGc291cmNlGAIgASgOMiIudHVybndyaWdodC5leGVjdXRvci52MS5Ub29sU291cmNlEg4KBm9yaWdpbhgDIAEoCRITCgtzZXJ2ZXJfbmFtZRgEIAEoCRI2CgxlZmZlY3RfY2xhc3MYBSABKA4yIC50dXJud3JpZ2h0LnR5cGVzLnYxLkVmZmVjdENsYXNzEgwKBGFza3MYBiABKAgSDgoGdG9rZW5zGAcgASgNEg8KB3Byb2JsZW0YCCABKAkSDwoHb2ZmZXJlZBgJIAEoCBINCgV0aXRsZRgKIAEoCSKFAQoPVG9vbFNlcnZlclN0YXRlEgwKBG5hbWUYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIOCgZzaGFyZWQYAyABKAgSEQoJcmVhY2hhYmxlGAQgASgIEg8KB3Byb2JsZW0YBSABKAkSDQoFdG9vbHMYBiABKA0SEAoIcHJvYmxlbXMYByADKAkqcwoKVG9vbFNvdXJjZRIbChdUT09MX1NPVVJDRV9VTlNQRUNJRklFRBAAEhgKFFRPT0xfU09VUkNFX0JVSUxUX0lOEAESFgoSVE9PTF9TT1VSQ0VfUExVR0lOEAISFgoSVE9PTF9TT1VSQ0VfU0VSVkVSEANCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_command_record]);
+  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3Rvb2xzLnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIkIKEExpc3RUb29sc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRINCgVjaGVjaxgCIAEoCBIOCgZzZXJ2ZXIYAyABKAkikQEKEUxpc3RUb29sc1Jlc3BvbnNlEjEKBXRvb2xzGAEgAygLMiIudHVybndyaWdodC5leGVjdXRvci52MS5MaXN0ZWRUb29sEjgKB3NlcnZlcnMYAiADKAsyJy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRvb2xTZXJ2ZXJTdGF0ZRIPCgd2ZXJzaW9uGAMgASgJIvoBCgpMaXN0ZWRUb29sEgwKBG5hbWUYASABKAkSMgoGc291cmNlGAIgASgOMiIudHVybndyaWdodC5leGVjdXRvci52MS5Ub29sU291cmNlEg4KBm9yaWdpbhgDIAEoCRITCgtzZXJ2ZXJfbmFtZRgEIAEoCRI2CgxlZmZlY3RfY2xhc3MYBSABKA4yIC50dXJud3JpZ2h0LnR5cGVzLnYxLkVmZmVjdENsYXNzEgwKBGFza3MYBiABKAgSDgoGdG9rZW5zGAcgASgNEg8KB3Byb2JsZW0YCCABKAkSDwoHb2ZmZXJlZBgJIAEoCBINCgV0aXRsZRgKIAEoCSLDAQoPVG9vbFNlcnZlclN0YXRlEgwKBG5hbWUYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIOCgZzaGFyZWQYAyABKAgSPgoJY29uZGl0aW9uGAggASgOMisudHVybndyaWdodC5leGVjdXRvci52MS5Ub29sU2VydmVyQ29uZGl0aW9uEg8KB3Byb2JsZW0YBSABKAkSDQoFdG9vbHMYBiABKA0SEAoIcHJvYmxlbXMYByADKAlKBAgEEAVSCXJlYWNoYWJsZSJ0ChVCZWdpblRvb2xMb2dpblJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIOCgZzZXJ2ZXIYAyABKAkSEAoIcmVkaXJlY3QYBCABKAkSEQoJY2xpZW50X2lkGAUgASgJEhUKDWNsaWVudF9zZWNyZXQYBiABKAkiOAoWQmVnaW5Ub29sTG9naW5SZXNwb25zZRINCgVsb2dpbhgBIAEoCRIPCgdhZGRyZXNzGAIgASgJIlwKGENvbXBsZXRlVG9vbExvZ2luUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEg4KBnNlcnZlchgDIAEoCRINCgVsb2dpbhgEIAEoCRIQCghjYWxsYmFjaxgFIAEoCSIbChlDb21wbGV0ZVRvb2xMb2dpblJlc3BvbnNlIjYKE0VuZFRvb2xMb2dpblJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIOCgZzZXJ2ZXIYAyABKAkiFgoURW5kVG9vbExvZ2luUmVzcG9uc2UqcwoKVG9vbFNvdXJjZRIbChdUT09MX1NPVVJDRV9VTlNQRUNJRklFRBAAEhgKFFRPT0xfU09VUkNFX0JVSUxUX0lOEAESFgoSVE9PTF9TT1VSQ0VfUExVR0lOEAISFgoSVE9PTF9TT1VSQ0VfU0VSVkVSEAMqpQEKE1Rvb2xTZXJ2ZXJDb25kaXRpb24SJQohVE9PTF9TRVJWRVJfQ09ORElUSU9OX1VOU1BFQ0lGSUVEEAASHwobVE9PTF9TRVJWRVJfQ09ORElUSU9OX1JFQURZEAESHgoaVE9PTF9TRVJWRVJfQ09ORElUSU9OX0FXQVkQAhImCiJUT09MX1NFUlZFUl9DT05ESVRJT05fTE9HSU5fTkVFREVEEANCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_command_record]);
 
 /**
  * Describes the message turnwright.executor.v1.ListToolsRequest.
@@ -40,6 +40,48 @@ export const ToolServerStateSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_tools, 3);
 
 /**
+ * Describes the message turnwright.executor.v1.BeginToolLoginRequest.
+ * Use `create(BeginToolLoginRequestSchema)` to create a new message.
+ */
+export const BeginToolLoginRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_tools, 4);
+
+/**
+ * Describes the message turnwright.executor.v1.BeginToolLoginResponse.
+ * Use `create(BeginToolLoginResponseSchema)` to create a new message.
+ */
+export const BeginToolLoginResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_tools, 5);
+
+/**
+ * Describes the message turnwright.executor.v1.CompleteToolLoginRequest.
+ * Use `create(CompleteToolLoginRequestSchema)` to create a new message.
+ */
+export const CompleteToolLoginRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_tools, 6);
+
+/**
+ * Describes the message turnwright.executor.v1.CompleteToolLoginResponse.
+ * Use `create(CompleteToolLoginResponseSchema)` to create a new message.
+ */
+export const CompleteToolLoginResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_tools, 7);
+
+/**
+ * Describes the message turnwright.executor.v1.EndToolLoginRequest.
+ * Use `create(EndToolLoginRequestSchema)` to create a new message.
+ */
+export const EndToolLoginRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_tools, 8);
+
+/**
+ * Describes the message turnwright.executor.v1.EndToolLoginResponse.
+ * Use `create(EndToolLoginResponseSchema)` to create a new message.
+ */
+export const EndToolLoginResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_executor_v1_tools, 9);
+
+/**
  * Describes the enum turnwright.executor.v1.ToolSource.
  */
 export const ToolSourceSchema = /*@__PURE__*/
@@ -52,4 +94,18 @@ export const ToolSourceSchema = /*@__PURE__*/
  */
 export const ToolSource = /*@__PURE__*/
   tsEnum(ToolSourceSchema);
+
+/**
+ * Describes the enum turnwright.executor.v1.ToolServerCondition.
+ */
+export const ToolServerConditionSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_executor_v1_tools, 1);
+
+/**
+ * Whether a server of tools can be called.
+ *
+ * @generated from enum turnwright.executor.v1.ToolServerCondition
+ */
+export const ToolServerCondition = /*@__PURE__*/
+  tsEnum(ToolServerConditionSchema);
 

@@ -411,6 +411,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_TOOLS_UNKNOWN = 51;
    */
   TOOLS_UNKNOWN = 51,
+
+  /**
+   * An MCP server wants OAuth, and nobody has logged in, or the login was refused or has ended. The message says what to do.
+   * Metadata: `server`.
+   *
+   * @generated from enum value: ERROR_REASON_LOGIN_NEEDED = 52;
+   */
+  LOGIN_NEEDED = 52,
 }
 
 /**

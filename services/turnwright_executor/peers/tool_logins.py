@@ -1,0 +1,58 @@
+"""Logins at MCP servers: each step is taken by the process that calls those, for a server that is registered here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import grpc
+from turnwright.tool.v1 import login_service_pb2 as pb
+from turnwright.tool.v1 import login_service_pb2_grpc
+
+from turnwright_core.errors import Reason, fault
+from turnwright_core.rpc.certificates import Tls
+from turnwright_core.rpc.errors import from_rpc
+from turnwright_executor.domain.tool_servers import MCP, AllowedHosts, RegisteredServer
+from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
+from turnwright_executor.peers.tool_channels import Away, open_server
+from turnwright_kit.logs import get_logger
+
+_log = get_logger("tools")
+
+STEP_S: Final = 50.0
+"""Seconds that a step may take: more than the process allows each of its own."""
+
+
+class ToolLogins:
+    """Takes the steps."""
+
+    def __init__(
+        self, own: Callable[[str, str], Awaitable[RegisteredServer | None]], bridge: McpBridge, tls: Tls
+    ) -> None:
+        """`own`: a server by its project, or the deployment (empty), and its name."""
+        self._own, self._bridge, self._tls = own, bridge, tls
+
+    async def step(self, project: str, name: str, request: pb.LoginRequest) -> pb.LoginResponse:
+        """Take a step for a project's own server, or the deployment's (empty). Raises TurnwrightError."""
+        # Who administrates a project has no say about a server that others have, too.
+        found = await self._own(project, name)
+        if found is None or not found.is_mcp:
+            whose = f"The project {project}" if project else "The deployment"
+            text = f"{whose} has no MCP server {name[:64]!r} of its own."
+            raise fault(Reason.ENTRY_NOT_FOUND, text, path=name[:64])
+        request.project = project
+        try:
+            bridge = await self._bridge.server()
+            channel = await open_server(bridge, AllowedHosts(), self._tls, None, START_S)
+        except Away as away:
+            raise fault(Reason.SERVICE_UNAVAILABLE, str(away), service=MCP, address="") from None
+        async with channel:
+            metadata = (*found.headers, *self._bridge.metadata(found))
+            stub: login_service_pb2_grpc.LoginServiceAsyncStub = login_service_pb2_grpc.LoginServiceStub(channel)
+            try:
+                answer = await stub.Login(request, timeout=STEP_S, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc(error, MCP, bridge.address) from None
+        # The store has no part in it, and so no row of its audit: this says who it was.
+        _log.info("mcp_login_changed", project=project, server=name, step=request.WhichOneof("step"))
+        return answer
