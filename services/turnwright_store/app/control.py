@@ -188,9 +188,10 @@ def abort_run(tx: Transaction, rules: StoreRules, address: RunRef, loop: int = 0
 def get_spend(connection: Connection, run: RunRow, loop: int) -> tuple[Spend, Spend]:
     """Spend of a run and one of its loops; 0: the active or latest one."""
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
-    turns = list(rows.ended_turns(connection, run.id))
+    turns, has_agents = rows.ended_turns(connection, run.id)
     spent, of_loop = _sum(turns), _sum(turn for turn in turns if turn[0] == sequence)
-    if agents := list_agents(connection, run.id):
+    if has_agents:
+        agents = list_agents(connection, run.id)
         spent, of_loop = (
             with_agents(spent, agents),
             with_agents(of_loop, [one for one in agents if one.loop == sequence]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ from turnwright_store.sql.runs import (
     setting_values,
     title_call_json,
 )
-from turnwright_store.sql.tables import runs, scopes, turns, views
+from turnwright_store.sql.tables import agents, runs, scopes, turns, views
 from turnwright_store.sql.turns import RESULT
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
@@ -54,10 +54,14 @@ _RENAME_ORIGIN: Final = (
     )
     .values(forked_from_run=bindparam("new_alias"))
 )
+_one = select(literal_column("1").label("one")).subquery("one")
+_HAS_AGENTS: Final = select(agents.c.id).where(agents.c.run_id == bindparam("run_is")).exists()
+# Those of no loop came with a document: somebody else has paid for them.
+_OF_LOOPS: Final = and_(turns.c.run_id == bindparam("run_is"), turns.c.loop > literal_column("0"))
 _SPENT: Final = (
-    select(turns.c.loop, turns.c.result, turns.c.begin_ms, turns.c.end_ms)
-    # Those of no loop came with a document: somebody else has paid for them.
-    .where(turns.c.run_id == bindparam("run_is"), turns.c.loop > literal_column("0"))
+    select(turns.c.loop, turns.c.result, turns.c.begin_ms, turns.c.end_ms, _HAS_AGENTS)
+    # A row also where there is no turn.
+    .select_from(_one.outerjoin(turns, _OF_LOOPS))
     .order_by(turns.c.number)
 )
 _OF_PROJECT: Final = seen(
@@ -110,11 +114,19 @@ def write_title_call(connection: Connection, run_id: int, call: TitleCall) -> No
     connection.execute(_WRITE_TITLE_CALL, {"run_is": run_id, "new_title_call": title_call_json(call)})
 
 
-def ended_turns(connection: Connection, run_id: int) -> Iterator[tuple[int, TurnResult | None, int]]:
-    """Loop, result and duration in milliseconds of each turn; None: its call has not ended."""
-    with connection.execute(_SPENT, {"run_is": run_id}) as rows:
-        for loop, result, begin_ms, end_ms in rows:
-            yield loop, RESULT.decode(result) if result else None, max(0, end_ms - begin_ms)
+EndedTurn = tuple[int, TurnResult | None, int]
+"""Loop, result and duration in milliseconds of a turn; None: its call has not ended."""
+
+
+def ended_turns(connection: Connection, run_id: int) -> tuple[list[EndedTurn], bool]:
+    """The turns of a run, and whether it has started agents."""
+    rows = connection.execute(_SPENT, {"run_is": run_id}).all()
+    ended = [
+        (loop, RESULT.decode(result) if result else None, max(0, end_ms - begin_ms))
+        for loop, result, begin_ms, end_ms, _ in rows
+        if loop is not None
+    ]
+    return ended, bool(rows[0][-1])
 
 
 def runs_before(connection: Connection, owner: ProjectRow, before: int, page: int) -> list[RunRow]:
