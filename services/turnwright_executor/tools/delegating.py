@@ -93,7 +93,9 @@ class WaitAgents:
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         wanted = effect.names if isinstance(effect, AgentsEffect) else _words(command, "names")
-        found = await answered(_agents(context).wait(context.record_path, wanted), _OUTCOMES)
+        # Who names nobody, and has nobody to wait for, has made no mistake in a name.
+        outcomes = _OUTCOMES if wanted else {**_OUTCOMES, Reason.ENTRY_NOT_FOUND: "no_agents:404"}
+        found = await answered(_agents(context).wait(context.record_path, wanted), outcomes)
         is_any = is_flagged(command, "any")
         done = _settled(found, AgentsEffect(tuple(one.name for one in found), is_any))
         # What became of them is for the model to judge: waiting has not failed.

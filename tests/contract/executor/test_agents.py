@@ -161,6 +161,7 @@ async def test_a_wrong_command_fails_and_says_what_to_do(services, command, says
     await services.until(await services.act())
     done = record(services, "wait_agents" if "wait" in command else "delegate")
     assert 400 <= done.status < 500
+    assert (done.outcome == "no_agents:404") is (command == "<wait_agents/>")
     assert says in done.body
 
 
