@@ -173,7 +173,7 @@ dist: chart node_modules/.installed
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	build/empty/bin/python -m pip check
 	cd build && empty/bin/turnwright --version && empty/bin/turnwright demo
-	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/turnwright-*.whl)[prices,telemetry,tokenizer]"
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/turnwright-*.whl)[mcp,prices,telemetry,tokenizer]"
 	$(RELEASE)/bin/helm package --destination dist build/chart/turnwright
 	cd $(CLIENT) && npm pack --silent --pack-destination $(CURDIR)/dist
 	$(RELEASE)/bin/cyclonedx-py environment --output-reproducible --output-file dist/turnwright.cdx.json build/empty/bin/python

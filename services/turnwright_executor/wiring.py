@@ -222,9 +222,8 @@ class _Wired:
         key = settings.own_key or (TokenKey.of(self._secret, "executor") if self._secret else None)
         self._callbacks = Callbacks(key, self._policy)
         hosts = allowed_hosts(settings.tool_hosts)
-        bridge = McpBridge(
-            BridgePlace(settings.mcp, settings.home, settings.store, self._secret, settings.peer_token("mcp"))
-        )
+        token, has_tls = settings.peer_token("mcp"), settings.tls.is_on
+        bridge = McpBridge(BridgePlace(settings.mcp, settings.home, settings.store, self._secret, token, has_tls))
         self._tool_logins = ToolLogins(registered.own, bridge, settings.tls)
         servers = GrpcToolServers(
             registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge

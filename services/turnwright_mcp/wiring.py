@@ -66,6 +66,7 @@ class _Wired:
             self._local_servers,
             settings.tls,
             service="mcp",
+            service_token=settings.peer_token("store"),
         )
         hosts = tuple(one.strip().lower() for one in settings.mcp_hosts.split(",") if one.strip())
         limits = PoolLimits(settings.mcp_servers_max, settings.mcp_servers_all_max, settings.mcp_idle_s, hosts)

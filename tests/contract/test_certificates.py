@@ -260,7 +260,11 @@ async def test_a_task_runs_through_services_that_share_no_secret_and_know_each_o
     authority = Authority(tmp_path / "ca.pem")
     for name in ("home", "project"):
         (tmp_path / name).mkdir()
-    (tmp_path / "m.txt").write_text('=== reply chunk_chars=64 delay_ms=0 ===\n<update status="200">Done</update>\n')
+    reply = "=== reply chunk_chars=64 delay_ms=0 ===\n"
+    (tmp_path / "m.txt").write_text(
+        f'{reply}<well.read/><update status="102">On</update>\n{reply}<update status="200">Done</update>\n'
+    )
+    servers = file_of(tmp_path / "servers.toml", {"well": {"mcp": hostile("well")}})
     names = ("store", "provider", "assembler", "executor")
     (tmp_path / "identity.toml").write_text(
         "".join(f'[[peer]]\nuri = "{MESH}/{name}"\nprincipal = "{name}"\nkind = "service"\n' for name in names)
@@ -273,20 +277,25 @@ async def test_a_task_runs_through_services_that_share_no_secret_and_know_each_o
             "home": tmp_path / "home", "token": SECRET if name == "store" else f"of the {name} alone",
             "log_level": "error", "identity": str(tmp_path / "identity.toml"), "tls_mutual": True,
             "tls_ca": str(authority.file), "tls_cert": f"{own}/cert.pem", "tls_key": f"{own}/key.pem",
-            "peer_tokens": ",".join(f"{each}={CERTIFICATE}" for each in names),
+            "peer_tokens": ",".join(f"{each}={CERTIFICATE}" for each in (*names, "mcp")),
         }  # fmt: skip
 
     builds = {
         "store": lambda of: build(StoreSettings(**of), of["token"]),
         "provider": lambda of: build_provider(ProviderSettings(**of, scripted_dir=tmp_path), of["token"]),
         "assembler": lambda of: build_assembler(AssemblerSettings(**of, store=at["store"]), of["token"]),
+        # Beside the executor, with its certificate.
+        "mcp": lambda of: build_mcp(McpSettings(**of, store=at["store"], sh_sandbox="limits"), of["token"]),
         "executor": lambda of: build_executor(
-            ExecutorSettings(**of, **at, keys=key.text, client_roots=str(tmp_path), sh_sandbox="limits"), of["token"]
+            ExecutorSettings(
+                **of, **at, keys=key.text, client_roots=str(tmp_path), sh_sandbox="limits", tool_servers=servers
+            ),
+            of["token"],
         ),
     }
     async with contextlib.AsyncExitStack() as stopping:
         for name, make in builds.items():
-            of = settings_of(name)
+            of = settings_of("executor" if name == "mcp" else name)
             server = RunningServer(make(of), "127.0.0.1:0", str(of["token"]), 1.0)
             await server.start()
             stopping.push_async_callback(server.stop)
@@ -303,3 +312,5 @@ async def test_a_task_runs_through_services_that_share_no_secret_and_know_each_o
             project = (await client.init_project(str(tmp_path / "project"))).name
             done = await client.run_to_end(await client.act(project, "Do it.", settings=LoopSettings(model="m")))
             assert (done.status, done.loop.by) == (COMPLETED, "ann")
+            record = await client.get_entry(project, done.run, "log://turn_1/result/well.read/1")
+            assert record.body == "done"

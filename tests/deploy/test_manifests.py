@@ -16,6 +16,7 @@ import yaml
 from turnwright_cli.stack import settings_class
 from turnwright_executor.domain.tool_servers import servers_in
 from turnwright_kit.identity.identity_file import read_identity_file
+from turnwright_mcp.config import McpSettings
 from turnwright_sandbox.config import SandboxSettings
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
@@ -357,6 +358,46 @@ def test_a_sandbox_host_has_nothing_of_the_deployment_and_executors_alone_call_i
     (file,) = (each["data"]["servers.toml"] for each in manifests if "servers.toml" in each.get("data", {}))
     (server,) = servers_in(file).servers
     assert (server.workspaces, server.host) == (True, "sandbox.turnwright-executors")
+
+
+def test_what_calls_mcp_servers_is_beside_each_executor_and_has_their_secrets_alone(tmp_path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "kubernetes")
+    overlay = tmp_path / "kubernetes" / "overlays" / "mine" / "kustomization.yaml"
+    overlay.parent.mkdir()
+    overlay.write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../tls]\n"
+        "components: [../../components/mcp]\nimages: [{name: turnwright, newTag: 0.1.0}]\n"
+    )
+    manifests = shown(overlay.parent)
+    for one in manifests:
+        kubernetes_validate.validate(one, "1.37", strict=True)
+    spec = find(manifests, "Deployment", "executor")["spec"]["template"]["spec"]
+    executor, bridge = spec["containers"]
+    given = {each["name"]: each["value"] for each in bridge["env"]}
+    settings = {name.removeprefix("TURNWRIGHT_").lower(): value for name, value in given.items() if "_TLS_" not in name}
+    made = McpSettings(**settings)
+    called = {each["name"]: each.get("value", "") for each in executor["env"]}
+    assert called["TURNWRIGHT_MCP"] == made.listen
+    assert "mcp=certificate" in called["TURNWRIGHT_PEER_TOKENS"]
+    assert made.peer_token("store") == "certificate"
+    # Nothing of the deployment: neither its secret nor a key, and nothing that the executor has of its own.
+    mounted = {each["name"] for each in bridge["volumeMounts"]}
+    secrets = {each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each and each["name"] in mounted}
+    assert (secrets, "envFrom" in bridge) == ({"turnwright-mcp", "executor-tls"}, False)
+    assert {"mcp-home", "mcp-secrets"}.isdisjoint(each["name"] for each in executor["volumeMounts"])
+    (store,) = find(manifests, "Service", "store")["spec"]["ports"]
+    assert made.store == f"dns:///store.turnwright:{store['port']}"
+
+
+def test_the_containers_of_the_compose_file_for_mcp_agree_on_where_they_are() -> None:
+    services = yaml.safe_load((MANIFESTS.parent / "compose.mcp.yaml").read_text())["services"]
+    one, bridge = services["turnwright"], services["mcp"]
+    given = {name.removeprefix("TURNWRIGHT_").lower(): text for name, text in bridge["environment"].items()}
+    made = McpSettings(**{name: text for name, text in given.items() if not text.startswith("${")})
+    assert one["environment"]["TURNWRIGHT_MCP"] == f"mcp:{made.listen.rpartition(':')[2]}"
+    assert f"store=0.0.0.0:{made.store.partition(':')[2]}" in one["command"]
+    assert made.store.partition(":")[0] == "turnwright"
+    assert set(one["volumes"]) & set(bridge["volumes"]) == {"${TURNWRIGHT_PROJECTS:-./projects}:/projects"}
 
 
 def environment(overlay: str, service: str) -> tuple[dict[str, str], set[str]]:

@@ -44,6 +44,8 @@ class BridgePlace(Struct, frozen=True):
     secret: str
     token: str = ""
     """With which it is called; empty: one made from the secret."""
+    has_tls: bool = False
+    """Whether services of the deployment call each other with TLS, and so it."""
 
 
 class McpBridge:
@@ -59,7 +61,8 @@ class McpBridge:
     async def server(self) -> RegisteredServer:
         """The process as a server of tools. Raises Away."""
         address = self._place.address or await self._started()
-        return RegisteredServer(MCP, address, "none" if address.startswith("unix:") else "deployment")
+        is_secure = self._place.has_tls and not address.startswith("unix:")
+        return RegisteredServer(MCP, address, "deployment" if is_secure else "none")
 
     def metadata(self, server: RegisteredServer) -> tuple[tuple[str, str], ...]:
         """What a call says beside the headers of the server."""

@@ -13,7 +13,12 @@ from turnwright.executor.v1 import tools_pb2
 from contract.executor.proposing import DONE, GO_ON
 from contract.executor.tool_servers import stack
 from contract.mcp.bridging import HOSTILE
+from ports import free_ports
+from services import SECRET
 from turnwright_client import pending_proposals
+from turnwright_kit.server import RunningServer
+from turnwright_mcp.config import McpSettings
+from turnwright_mcp.wiring import build
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -87,6 +92,27 @@ async def test_no_process_is_there_without_a_server(tmp_path, monkeypatch):
         services.script(DONE)
         assert (await services.until(await services.act())).status == 200
         assert not bridges()
+
+
+async def test_a_bridge_that_runs_by_itself_is_called_where_the_setting_says(tmp_path, monkeypatch):
+    """As in a container of its own: by a port, and without TLS where the deployment has none."""
+    [port] = free_ports(1)
+    monkeypatch.setenv("TURNWRIGHT_MCP", f"127.0.0.1:{port}")
+    store = f"unix:{tmp_path}/store.sock"
+    made = McpSettings(
+        home=tmp_path / "mcp", store=store, sh_sandbox="limits", token=SECRET, log_level="error", drain_s=0.0
+    )
+    server = RunningServer(build(made, SECRET), f"127.0.0.1:{port}", SECRET, made.drain_s)
+    async with stack(tmp_path, monkeypatch, {"well": registered("well")}) as services:
+        await server.start()
+        try:
+            services.script(f"<well.work/>{GO_ON}", DONE)
+            await services.client.list_tools(services.project, check=True)
+            assert (await services.until(await services.act())).status == 200
+            assert (await services.entry("log://turn_1/result/well.work/1")).body == "done"
+            assert not bridges()
+        finally:
+            await server.stop()
 
 
 def bridges():
