@@ -82,9 +82,8 @@ class HostedProject(Struct):
         for is_last in (False, True):
             if ends_s != inf:
                 arguments["lease_end"] = duration(max(0.0, ends_s + self.ahead_s))
-            wanted: dict[str, Any] = {tool: arguments}
             try:
-                sent = pb.WorkspaceCall(place=self.place, start=self.start, **wanted)
+                sent = pb.WorkspaceCall(place=self.place, start=self.start, **{tool: arguments})  # type: ignore[arg-type]
             except UnicodeEncodeError as error:
                 raise OutsideProjectError(f"No file there can have this name: {error}.") from None
             result = await self._sent(tool, sent, on_progress, call_id, timeout_s)
