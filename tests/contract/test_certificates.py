@@ -20,6 +20,8 @@ from turnwright_values.types import Tier
 
 from architecture.test_access import services
 from certificates import Authority
+from contract.executor.tool_servers import file_of
+from contract.mcp.bridging import hostile
 from services import token_for
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
@@ -40,6 +42,8 @@ from turnwright_kit.identity.own_tokens import TokenKey, make_token
 from turnwright_kit.peer import path_of
 from turnwright_kit.server import RunningServer
 from turnwright_kit.settings import SettingsError
+from turnwright_mcp.config import McpSettings
+from turnwright_mcp.wiring import build as build_mcp
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider
 from turnwright_store.config import StoreSettings
@@ -310,7 +314,8 @@ async def test_a_task_runs_through_services_that_share_no_secret_and_know_each_o
         async with Client.connect(at["executor"], ann, tls=tls) as client:
             await client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
             project = (await client.init_project(str(tmp_path / "project"))).name
-            done = await client.run_to_end(await client.act(project, "Do it.", settings=LoopSettings(model="m")))
+            queued = await client.act(project, "Do it.", settings=LoopSettings(model="m"))
+            done = await client.run_to_end(queued)
             assert (done.status, done.loop.by) == (COMPLETED, "ann")
-            record = await client.get_entry(project, done.run, "log://turn_1/result/well.read/1")
+            record = await client.get_entry(project, queued.run, "log://turn_1/result/well.read/1")
             assert record.body == "done"
