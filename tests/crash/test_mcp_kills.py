@@ -51,9 +51,14 @@ def kill(pids) -> None:
 
 
 def server_of(calls: Path, tool: str) -> dict:
-    """One that takes its time, and writes down what it begins."""
+    """One that takes its time unless it is called again, and writes down what it begins."""
     kind, program = ("acp", [str(AGENT), "waits"]) if tool == "delegate" else ("mcp", [str(HOSTILE), "slow"])
-    return {kind: {"command": sys.executable, "args": [*program, str(calls)], "env": {"SLOW_S": "1.5"}}}
+    return {kind: {"command": sys.executable, "args": [*program, str(calls)], "env": {"ONCE": "yes", "SLOW_S": "1000"}}}
+
+
+async def listed(client: Client, project: str) -> set[str]:
+    found = await insisted(lambda: client.list_tools(project, check=True))
+    return {one.name for one in found.tools}
 
 
 async def killed_in_a_call(root: Path, victims: str, tool: str) -> tuple[list[str], str, int]:
@@ -68,7 +73,10 @@ async def killed_in_a_call(root: Path, victims: str, tool: str) -> tuple[list[st
         call = '<delegate agent="slow">Do it.</delegate>' if tool == "delegate" else f"<slow.{tool}/>"
         await made.add_model("m", f"{call}{GO_ON}", *[DONE] * 5)
         async with Client.connect(made.at(first.name), SECRET) as client:
-            await insisted(lambda: client.list_tools(made.project, check=True))
+            async with asyncio.timeout(SETTLED_S):
+                # On a busy host what calls the servers may take longer to start than one look at its tools.
+                while f"slow.{tool}" not in await listed(client, made.project):
+                    continue
             wanted = settings_pb2.LoopSettings(model="m", yolo=True)
             queued = await client.act(made.project, "Do it.", run="r", settings=wanted)
             async with asyncio.timeout(SETTLED_S):
@@ -135,13 +143,30 @@ def check(found: tuple[list[str], str, int], tool: str) -> None:
         assert (outcome, status) == ("", 200)
 
 
+AT_ONCE = 3
+"""Stacks in which somebody is killed at a time."""
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
 async def test_two_hundred_kills_settle_each_record(tmp_path):
-    chance = random.Random(84)
-    for number in range(200):
-        root = tmp_path / str(number)
-        root.mkdir()
-        tool = chance.choice(["idempotent", "work", "delegate"])
-        victims = chance.choice(["server", "bridge", "executor", "server and executor"])
-        check(await killed_in_a_call(root, victims, tool), tool)
+    chance, room = random.Random(84), asyncio.Semaphore(AT_ONCE)
+    cases = [
+        (
+            chance.choice(["server", "bridge", "executor", "server and executor"]),
+            chance.choice(["idempotent", "work", "delegate"]),
+        )
+        for _ in range(200)
+    ]
+
+    async def one(number: int, victims: str, tool: str) -> None:
+        async with room:
+            root = tmp_path / str(number)
+            root.mkdir()
+            found = await killed_in_a_call(root, victims, tool)
+            print(f"{number}: {victims} in {tool}: {found}", flush=True)
+            check(found, tool)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number, case in enumerate(cases):
+            tasks.create_task(one(number, *case))
