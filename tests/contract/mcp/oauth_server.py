@@ -40,7 +40,7 @@ class Logins:
             "exchange": "grants",
             "resource": "",
         }
-        self.seen = {"registered": 0, "exchanged": 0, "refreshed": 0, "revoked": 0}
+        self.seen = {"registered": 0, "exchanged": 0, "asked": 0, "refreshed": 0, "revoked": 0}
 
     async def get_client(self, client_id):
         return self.clients.get(client_id)
@@ -77,6 +77,7 @@ class Logins:
         return OAuthToken(access_token=access, refresh_token=refresh, expires_in=int(self.how["expires_in"]))
 
     async def load_refresh_token(self, client, refresh_token):
+        self.seen["asked"] += 1
         return self.refreshing.get(refresh_token)
 
     async def exchange_refresh_token(self, client, refresh_token, scopes):
