@@ -120,7 +120,7 @@ def _compiled(text: str) -> Any:
         schema = _of_one_draft(schema)
         wrong = best_match(of_schemas.iter_errors(schema))
         if wrong is not None:
-            raise ValueError(f"It is not a JSON Schema: {wrong.message}")
+            raise ValueError(f"It is not a JSON Schema, at {wrong.json_path}: {wrong.message}")
         _check_references(schema, Registry().resolver_with_root(DRAFT202012.create_resource(schema)), {})
     except RecursionError:
         raise ValueError("The schema is nested too deeply") from None
@@ -199,7 +199,7 @@ def _check_end(schema: JsonObject, resolver: Any, known: dict[int, bool]) -> Non
 
     if (has_ended := known.get(id(schema))) is not None:
         if not has_ended:
-            raise ValueError("The schema refers to itself without an end: nothing between is a property or an item")
+            raise ValueError("The schema refers to itself without an end, with no property or item in between")
         return
     known[id(schema)] = False
     for name in _REFERENCES:

@@ -143,7 +143,7 @@ def native_name(name: str) -> str:
 
 
 def _spec(server: str, name: str, one: DescribedTool, seconds_max: float) -> ServedTool:
-    problems = [] if name == f"{server}.{one.name}" else [f"Its server calls it {one.name[:NAME_CHARS_MAX]!r}."]
+    problems = [] if name == f"{server}.{one.name}" else [f"Its server calls it {one.name!r}."]
     description = one.description.strip()
     if len(description) > DESCRIPTION_CHARS_MAX:
         problems.append(f"Its text has {len(description)} characters: the first {DESCRIPTION_CHARS_MAX} are shown.")
@@ -153,7 +153,7 @@ def _spec(server: str, name: str, one: DescribedTool, seconds_max: float) -> Ser
         try:
             checked = _checked(schema, seconds_max)
         except ValueError as error:
-            refusal = f"{str(error)[:SHORT_CHARS_MAX]}: the tool is not offered until its server says another schema."
+            refusal = f"{str(error)[:SHORT_CHARS_MAX]}. It is not offered until its server says another schema."
             schema = ""
         else:
             if (size := len(schema.encode())) > SCHEMA_SHOWN_BYTES_MAX:
@@ -182,8 +182,8 @@ def _spec(server: str, name: str, one: DescribedTool, seconds_max: float) -> Ser
 
 def _checked(text: str, seconds_max: float) -> JsonObject:
     """The schema. Raises ValueError with a sentence for one that cannot be offered."""
-    if (size := len(text.encode(errors="replace"))) > SCHEMA_BYTES_MAX:
-        raise ValueError(f"Its schema has {size} bytes, and at most {SCHEMA_BYTES_MAX} are allowed")
+    if len(text.encode(errors="replace")) > SCHEMA_BYTES_MAX:
+        raise ValueError(f"Its schema has more than {SCHEMA_BYTES_MAX} bytes")
     schema = check_schema(text, seconds_max)
     if schema.get("type") != "object":
         raise ValueError("Its schema is not of type object")

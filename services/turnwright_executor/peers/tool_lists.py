@@ -100,7 +100,8 @@ def _condition(listing: Listing) -> pb.ToolServerCondition.ValueType:
 
 
 def _state(state: ServerState) -> pb.ToolServerState:
-    wrong = (f"{spec.name}: {spec.problem}" for spec in state.listing.specs if spec.problem)
+    worst_first = sorted(state.listing.specs, key=lambda spec: not spec.is_refused)
+    wrong = (f"{spec.name}: {spec.problem}" for spec in worst_first if spec.problem)
     return pb.ToolServerState(
         name=state.server.name,
         address=state.server.address,

@@ -143,6 +143,9 @@ class GrpcToolServers:
         return merged(list(map(ServerState, wanted, listings)))
 
     async def _listing(self, server: RegisteredServer, project: str, *, check: bool) -> Listing:
+        if server.is_bridged and not project:
+            each = f"it is started for each project: `turnwright mcp check {server.name}` in one asks what it brings"
+            return Listing(problem=each)
         key = server, project
         known = self._listings.get(key)
         if known is not None and known.is_fresh and not check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -16,6 +17,7 @@ from turnwright.types.v1 import grant_pb2, rule_pb2, settings_pb2
 from contract.executor.proposing import DONE, GO_ON
 from contract.executor.tool_servers import Breaking, Issues, served, stack
 from services import token_for
+from turnwright_cli.tools import server_lines
 from turnwright_client import Client
 from turnwright_client.tool_server import ToolServer
 from turnwright_core.errors import TurnwrightError
@@ -517,3 +519,50 @@ async def test_rules_hold_for_tools_of_servers(tmp_path, monkeypatch, server, ve
         services.script(f'<issues.create_issue title="a"/>{GO_ON}', DONE)
         await services.until(await services.act(yolo=verdict == "DENY"))
         assert len(server.calls) == calls
+
+
+ODD = {
+    "Two words": {},
+    "two_words": {},
+    "n" * 100: {},
+    "n" * 99 + "m": {},
+    "x" * 200: {},
+    "loop": {"properties": {"a": {"$ref": "#/properties/a"}}},
+    "wrong": {"properties": {"a": {"type": "nothing"}}},
+    "huge": {"description": "x" * 1_000_000},
+    "large": {"properties": {f"p{number}": {"description": "y" * 500} for number in range(100)}},
+}
+
+
+WORDS = "'nothing' is not valid under any of the given schemas"
+
+
+async def test_people_are_told_what_became_of_odd_tools_by_one_line_each(tmp_path, monkeypatch):
+    server = ToolServer()
+    for name, more in ODD.items():
+        server.tool(name, "Does it.", schema={"type": "object", **more})(_nothing)
+    server.tool("bare", "Does it.")(_nothing)
+    servers = {"wild": {"mcp": {"command": "nothing-there"}}}
+    async with served(server) as address, stack(tmp_path, monkeypatch, {"odd": address, **servers}) as services:
+        status = await services.client.get_status(check_models=True)
+        odd, *problems = (str(line).strip() for line in server_lines(status.tool_servers[:1]))
+        [wild] = (str(line).strip() for line in server_lines(status.tool_servers[1:]))
+        listed = await services.client.list_tools(services.project, server="odd")
+    assert odd == f"odd: 10 tools, of the deployment, at {address}"
+    assert wild == "wild: it is started for each project: `turnwright mcp check wild` in one asks what it brings"
+    until = "It is not offered until its server says another schema."
+    assert [re.sub("_[0-9a-f]{8}:", "_DIGEST:", problem) for problem in problems] == [
+        f"odd.{'x' * 50}_DIGEST: Its name has 200 characters, and 1 to 128 are allowed.",
+        f"odd.loop: The schema refers to itself without an end, with no property or item in between. {until}",
+        f"odd.wrong: It is not a JSON Schema, at $.properties.a.type: {WORDS}. {until}",
+        f"odd.huge: Its schema has more than 262144 bytes. {until}",
+        "odd.two_words_DIGEST: Its server calls it 'Two words'.",
+        f"odd.{'n' * 50}_DIGEST: Its server calls it '{'n' * 100}'.",
+        f"odd.{'n' * 50}_DIGEST: Its server calls it '{'n' * 99}m'.",
+        "odd.large: Its schema has 52824 bytes: models are shown its outermost level.",
+    ]
+    assert [one.name for one in listed.tools if one.offered and not one.problem] == ["odd.two_words", "odd.bare"]
+
+
+async def _nothing(_call):
+    return ""

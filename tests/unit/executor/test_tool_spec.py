@@ -79,7 +79,7 @@ def test_a_name_that_fits_stays_as_it_is():
         ("[]", "must be a JSON object"),
         ('{"type": "object", "properties": 5}', "not a JSON Schema"),
         ('{"type": "object", "$ref": "https://example.com/x"}', "nothing is fetched"),
-        (json.dumps({"type": "object", "description": "x" * 2**20}), f"at most {SCHEMA_BYTES_MAX}"),
+        (json.dumps({"type": "object", "description": "x" * 2**20}), f"more than {SCHEMA_BYTES_MAX} bytes"),
     ],
 )
 def test_a_schema_that_cannot_be_used_takes_its_tool_out(schema, why):
