@@ -253,12 +253,18 @@ class RemoteTool(OutsideTool):
         """The events of one attempt, with models asked between one Dispatch and the next."""
         for number in range(ASKS_MAX + 1):
             asked: CallQuestion | None = None
-            async with aclosing(self._servers.dispatch(self.spec.server, call)) as events:
-                async for event in events:
-                    if isinstance(event, CallQuestion):
-                        asked = event
-                    else:
-                        yield event
+            try:
+                async with aclosing(self._servers.dispatch(self.spec.server, call)) as events:
+                    async for event in events:
+                        if isinstance(event, CallQuestion):
+                            asked = event
+                        else:
+                            yield event
+            except CallFailedError as error:
+                if number > 0 and not error.is_sent:
+                    # It had begun, and nobody knows how far it went.
+                    error.is_sent = error.is_lost = True
+                raise
             if asked is None:
                 return
             try:

@@ -12,10 +12,11 @@ from turnwright.tool.v1 import result_pb2, tool_service_pb2
 NAME = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 MIB = 1024 * 1024
 SCHEMA = {"type": "object"}
+LEAVING = asyncio.Event()
 CALLS = [
     "silent", "floods", "floods_for_ever", "says_nothing_for_ever", "huge", "without_a_result", "an_empty_message",
     "two_results", "no_utf_8", "no_message", "half_of_a_pair", "nested", "nested_too_deeply", "many_parts", "odd_parts",
-    "an_odd_status", "proposes_after_its_result", "work",
+    "an_odd_status", "proposes_after_its_result", "asks_and_leaves", "work",
 ]  # fmt: skip
 
 
@@ -81,6 +82,13 @@ async def dispatch(kind):  # noqa: C901 - one case for each kind
             yield result(result_pb2.ToolPart(image=image), result_pb2.ToolPart(entry=entry), result_pb2.ToolPart())
         case "an_odd_status":
             yield result(text("what?"), status=4_294_967_295)
+        case "asks_and_leaves":
+            # The server takes no connection and no call any more before it asks.
+            LEAVING.set()
+            await asyncio.sleep(0.5)
+            asking = result_pb2.ToolModelRequest()
+            yield tool_service_pb2.DispatchResponse(model_request=asking).SerializeToString()
+            return
     yield result(text("done"))
 
 
@@ -138,7 +146,8 @@ async def main():
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"127.0.0.1:{port}", flush=True)
-    await server.wait_for_termination()
+    await LEAVING.wait()
+    await server.stop(60)
 
 
 asyncio.run(main())

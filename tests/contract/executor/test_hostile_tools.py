@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,12 @@ def shared_settings():
 
 @pytest.fixture(scope="module")
 def hostile():
+    with serving() as address:
+        yield address
+
+
+@contextmanager
+def serving() -> Iterator[str]:
     with subprocess.Popen([sys.executable, str(HOSTILE)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         yield process.stdout.readline().strip()
@@ -83,6 +91,20 @@ async def test_each_call_comes_to_an_end_that_is_told(shared_services, hostile):
     assert {name: record.body for name, record in records.items() if CALLS[name][1] not in record.body} == {}
     flood = await services.entry("result://turn_1/t.floods/1_1")
     assert flood.body == "x" * 5000
+
+
+async def test_a_call_whose_server_leaves_while_a_model_is_asked_has_begun(shared_services):
+    services = shared_services
+    with serving() as address:
+        await register(services, "leaves", address)
+        services.script("=== call name=leaves__asks_and_leaves ===\n{}", DONE)
+        native = settings_pb2.RunSettings(calls=settings_pb2.CALL_STYLE_NATIVE)
+        wanted = settings_pb2.LoopSettings(model="m", yolo=True)
+        queued = await services.client.act(services.project, "Go.", run="leaves", settings=wanted, run_settings=native)
+        assert (await services.until(queued)).status == 200
+    record = await services.entry("log://turn_1/result/leaves.asks_and_leaves/1", run="leaves")
+    assert record.outcome == LOST, record.body
+    await services.client.remove_tool_server(services.project, "leaves")
 
 
 LISTS = {
