@@ -208,22 +208,23 @@ def add_mcp(app: click.Group) -> None:
     )
     add_command(mcp, "remove", "tools:remove_server", "Remove an MCP server.", _NAME, DEPLOYMENT)
     add_command(
-        mcp,
-        "check",
-        "tools:check_servers",
+        mcp, "check", "tools:check_servers",
         "Ask the servers now, and tell what is wrong with them and with their tools.",
         Argument(["name"], metavar="NAME", required=False, default="", help="Only this server."),
-    )
+    )  # fmt: skip
     _add_logins(mcp)
     add_command(
-        mcp,
-        "serve",
-        "mcp:serve",
+        mcp, "serve", "mcp:serve",
         "Offer the agent to other agents: act, ask, runs and decide, as tools of an MCP server on standard input and "
-        "output.",
+        "output, or by HTTP.",
         Option(["-m", "--model"], metavar="MODEL", help="Model of new runs: an alias, or vendor/model."),
+        Option(["--http"], is_flag=True, help="By streamable HTTP: callers send tokens, and have their own rights."),
+        Option(["--host"], metavar="HOST", help="Address that --http listens on [127.0.0.1]"),
+        Option(["--port"], type=click.IntRange(0, 65535), metavar="PORT", help="Its port; 0: a free one [7447]"),
+        Option(["--allow-host"], multiple=True, metavar="NAME",
+               help="Further name by which callers may call it, as through a proxy; repeatable."),
         common=(PROJECT, SERVER),
-    )
+    )  # fmt: skip
 
 
 def _add_logins(mcp: click.Group) -> None:

@@ -144,7 +144,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "turnwright mcp login tickets --paste --deployment",
     ),
     "turnwright mcp logout": ("turnwright mcp logout tickets",),
-    "turnwright mcp serve": ("turnwright mcp serve --project ~/src/thing -m sonnet",),
+    "turnwright mcp serve": (
+        "turnwright mcp serve --project ~/src/thing -m sonnet",
+        "turnwright mcp serve --http --allow-host agents.example.com",
+    ),
     "turnwright doctor": ("turnwright doctor",),
     "turnwright serve": ("turnwright serve", "turnwright serve --only store --listen store=0.0.0.0:7441"),
     "turnwright store": ("turnwright store backup copy.db",),

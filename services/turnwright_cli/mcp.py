@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from turnwright.catalogues.v1 import catalogue_service_pb2 as pb
 from turnwright.executor.v1 import tools_pb2 as tools_pb
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
+from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
@@ -23,6 +25,7 @@ ADDRESS: Final = "mcp"
 """The address of an MCP server among the servers of tools, and the header with its registration."""
 PROJECT_FILE: Final = ".mcp.json"
 FILE_BYTES_MAX: Final = 256 * 1024
+HTTP_PORT: Final = 7447
 _SECRET: Final = re.compile(r"\$\{(\w+)\}")
 _OF_SECRETS: Final = re.compile(r"(token|secret|password|key|authorization|cookie)s?$", re.IGNORECASE)
 """Names of variables and headers whose values are secrets."""
@@ -131,7 +134,11 @@ _COLUMNS: Final[Sequence[Column[pb.ToolServer]]] = (
 )
 
 
-async def serve(call: Invocation, *, model: str | None) -> int:
+async def serve(
+    call: Invocation, *, model: str | None, http: bool, host: str | None, port: int | None, allow_host: Collection[str]
+) -> int:
+    if not http and (host or port is not None or allow_host):
+        raise usage("--host, --port and --allow-host are of --http.")
     try:
         from turnwright_mcp.agent import AgentTools, serve_agent
     except ModuleNotFoundError as error:
@@ -143,5 +150,18 @@ async def serve(call: Invocation, *, model: str | None) -> int:
             project = await session.client.init_project(call.root)
             yield AgentTools(session.client, project.name, model or call.defaults.model or "")
 
-    await serve_agent(connect)
+    if not http:
+        await serve_agent(connect)
+        return 0
+    from turnwright_mcp.agent_http import AgentPort, open_agent
+
+    at = AgentPort(host or "127.0.0.1", HTTP_PORT if port is None else port, allow_host)
+    with Interrupts().entered() as interrupts:
+        async with connect() as tools:
+            try:
+                async with open_agent(tools, at, call.settings.tls) as url:
+                    print(f"the agent is served at {url}", file=sys.stderr, flush=True)
+                    await interrupts.asked.wait()
+            except OSError as error:
+                raise FailureError(FAILED, f"{error}. Name another one with --port.") from None
     return 0

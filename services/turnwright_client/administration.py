@@ -171,10 +171,10 @@ class AdministrationCalls:
         request = grant_service_pb2.ListGrantsRequest(project=project, page_size=PAGE_SIZE_MAX)
         return self._peer.items(self._grants.ListGrants, request, lambda page: page.grants)
 
-    async def identity(self) -> grant_service_pb2.GetIdentityResponse:
-        """Who the caller is, and what it may do in each project."""
+    async def identity(self, *, with_projects: bool = True) -> grant_service_pb2.GetIdentityResponse:
+        """Who the caller is, and what it may do in each project; without, in one or none of them."""
         request, found = (
-            grant_service_pb2.GetIdentityRequest(page_size=PAGE_SIZE_MAX),
+            grant_service_pb2.GetIdentityRequest(page_size=PAGE_SIZE_MAX if with_projects else 1),
             grant_service_pb2.GetIdentityResponse(),
         )
         while True:
@@ -183,7 +183,7 @@ class AdministrationCalls:
             found.CopyFrom(page)
             del found.projects[:]
             found.projects.extend(projects)
-            if not page.next_page_token:
+            if not (with_projects and page.next_page_token):
                 return found
             request.page_token = page.next_page_token
 

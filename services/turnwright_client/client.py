@@ -142,6 +142,11 @@ class Client(AdministrationCalls, ControlCalls, ProposalCalls, QueryCalls, Sessi
         finally:
             await peer.close()
 
+    def as_caller(self, token: str) -> Self:
+        """A client for somebody else's calls, on this connection. Raises UNAUTHENTICATED: no such token."""
+        own = self._peer
+        return type(self)(RetryingPeer(own.address, token, own.timeout_s, self._policy, own.channel), self._policy)
+
     @property
     def address(self) -> str:
         return self._peer.address

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Annotated, Any, Final
 
 import anyio
@@ -126,6 +127,16 @@ class AgentTools:
     def __init__(self, client: Client, project: str, model: str) -> None:
         """`model`: of new runs, where a call names none."""
         self._client, self._project, self._model = client, project, model
+        self.leaving = asyncio.Event()
+        """Set when this process ends, which no client wanted: their tasks go on."""
+
+    async def of_caller(self, token: str) -> AgentTools:
+        """The tools with the rights of this token. Raises UNAUTHENTICATED."""
+        client = self._client.as_caller(token)
+        await client.identity(with_projects=False)
+        theirs = AgentTools(client, self._project, self._model)
+        theirs.leaving = self.leaving
+        return theirs
 
     async def act(self, given: TaskCall, report: ReportTurn) -> Struct:
         options = await self._options(given)
@@ -166,8 +177,9 @@ class AgentTools:
         try:
             await until_settled(self._client, queued, given.wait_s, report)
         except asyncio.CancelledError:
-            with anyio.move_on_after(ABORT_S, shield=True):
-                await self._client.abort(self._project, queued.run, loop=queued.sequence)
+            if not self.leaving.is_set():
+                with anyio.move_on_after(ABORT_S, shield=True):
+                    await self._client.abort(self._project, queued.run, loop=queued.sequence)
             raise
         return await state_of(self._client, self._project, queued.run, queued.sequence)
 
@@ -185,31 +197,25 @@ async def _first(items: AsyncIterator[Any], most: int) -> AsyncIterator[Any]:
 
 
 ConnectTools = Callable[[], AbstractAsyncContextManager[AgentTools]]
+ToolsOf = Callable[[ServerRequestContext], AgentTools]
+"""The tools, with the rights of the one whose request it is."""
 
 
-def agent_server(connect: ConnectTools) -> Server[AgentTools]:
-    """The server; it is connected to the executor while it runs."""
-
-    @asynccontextmanager
-    async def connected(_: Server[AgentTools]) -> AsyncIterator[AgentTools]:
-        async with connect() as tools:
-            yield tools
-
+def agent_server(tools_of: ToolsOf) -> Server:
     return Server(
         "turnwright",
         title="Turnwright",
         version=__version__,
         instructions="An agent that works on one project. Give it tasks with `act`, questions with `ask`.",
-        lifespan=connected,
         on_list_tools=_list_tools,
-        on_call_tool=_call_tool,
+        on_call_tool=partial(_call_tool, tools_of),
     )
 
 
 async def serve_agent(connect: ConnectTools) -> None:
     """Serve one client on standard input and output until the input ends."""
-    server = agent_server(connect)
-    async with stdio_server() as (reads, writes):
+    async with stdio_server() as (reads, writes), connect() as tools:
+        server = agent_server(lambda _: tools)
         await server.run(reads, writes, server.create_initialization_options())
 
 
@@ -218,7 +224,7 @@ async def _list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.
 
 
 async def _call_tool(
-    context: ServerRequestContext[AgentTools], given: types.CallToolRequestParams
+    tools_of: ToolsOf, context: ServerRequestContext, given: types.CallToolRequestParams
 ) -> types.CallToolResult:
     offer = next((one for one in _OFFERS if one.name == given.name), None)
     if offer is None:
@@ -229,7 +235,7 @@ async def _call_tool(
 
     try:
         arguments = _ARGUMENTS[offer.name](given.arguments or {})
-        work: ToolWork = getattr(context.lifespan_context, offer.name)
+        work: ToolWork = getattr(tools_of(context), offer.name)
         found = msgspec.to_builtins(await work(arguments, report))
     except msgspec.ValidationError as error:
         return _failed(f"{offer.name}: {error}.")

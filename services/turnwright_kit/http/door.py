@@ -97,6 +97,10 @@ class Door(ConnectASGIApplication[GuardedServer]):
             return await exchange.answer(204, b"", more=self._preflight())
         return await self._route(scope, exchange)
 
+    def close(self) -> None:
+        """Take no more calls."""
+        self.admission.is_closed = True
+
     def _misnamed(self, host: str) -> str:
         """What is wrong with the name by which this is called; empty if nothing is."""
         if self._hosts:

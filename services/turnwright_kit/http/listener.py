@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from turnwright_core.rpc.certificates import Certificates, Tls
 from turnwright_core.rpc.transport import check_plaintext
-from turnwright_kit.http.door import ADMITTED, Door
+from turnwright_kit.http.door import ADMITTED
 from turnwright_kit.settings import HttpBounds
 
 HEAD_BYTES_MAX: Final = 32 * 1024
@@ -97,10 +97,21 @@ class _Connection(H11Protocol):
             self._late = None
 
 
+class Application(Protocol):
+    """What an address serves. Of a request whose caller was let in, it sets ADMITTED in the state."""
+
+    bounds: HttpBounds
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    def close(self) -> None:
+        """Take no more calls."""
+
+
 class HttpListener:
     """One address at which a door is open."""
 
-    def __init__(self, door: Door, address: str, tls: Tls) -> None:
+    def __init__(self, door: Application, address: str, tls: Tls) -> None:
         """Bind. Raises OSError if the address cannot be bound, TurnwrightError if others could read it."""
         if not tls.has_certificate:
             check_plaintext(address, tls, "listen on", "Set TURNWRIGHT_TLS_CERT and TURNWRIGHT_TLS_KEY")
@@ -142,7 +153,7 @@ class HttpListener:
 
     def close(self) -> None:
         """Take no more connections and calls; connections end with what they are doing."""
-        self._door.admission.is_closed = True
+        self._door.close()
         if self._server:
             self._server.close()
         self._socket.close()

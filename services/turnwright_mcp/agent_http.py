@@ -1,0 +1,120 @@
+"""The agent as an MCP server by streamable HTTP, with the rights of each caller.
+
+The token of a request is what the executor is called with for it: nothing here decides who may do what. A session is
+found only with the token that began it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Final
+
+from connectrpc.errors import ConnectError
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from msgspec import Struct
+
+from turnwright_core.errors import TurnwrightError, UnauthenticatedError
+from turnwright_core.rpc.certificates import Tls
+from turnwright_kit.http.door import ADMITTED
+from turnwright_kit.http.exchange import Exchange, Receive, Scope, Send
+from turnwright_kit.http.listener import HttpListener
+from turnwright_kit.settings import HttpBounds
+from turnwright_mcp.agent import AgentTools, agent_server
+
+PATH: Final = "/mcp"
+SESSION_IDLE_S: Final = 1800.0
+"""Seconds without a request, after which a session ends."""
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Longest body of a request, in bytes."""
+_LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+class AgentPort(Struct, frozen=True):
+    """Where the agent is served."""
+
+    host: str
+    port: int
+    names: Collection[str] = ()
+    """Further names by which it may be called, as a proxy in front sends them in `Host`."""
+    sessions_max: int = 200
+    """Sessions at a time, of all callers together. Clients of 2026 and later have none."""
+
+    @property
+    def place(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def security(self) -> TransportSecuritySettings:
+        """Else a page that has its own name resolve to this address would be of the same origin."""
+        hosts = [f"{name}{port}" for name in (*_LOCAL, self.place, *self.names) for port in ("", ":*")]
+        origins = [f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")]
+        return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+
+
+@asynccontextmanager
+async def open_agent(tools: AgentTools, port: AgentPort, tls: Tls) -> AsyncGenerator[str]:
+    """Serve for the duration of the block, and give the URL. Calls end with it, and their tasks go on.
+
+    `tools`: their connection is used, not their rights. Raises OSError if the address cannot be bound,
+    TurnwrightError if others could read the tokens.
+    """
+    server = agent_server(lambda context: context.request.state.tools)  # type: ignore[union-attr]  # by HTTP
+    sessions = StreamableHTTPSessionManager(
+        server,
+        security_settings=port.security(),
+        session_idle_timeout=SESSION_IDLE_S,
+        max_request_body_size=BODY_BYTES_MAX,
+        max_sessions=port.sessions_max,
+    )
+    listener = HttpListener(_Door(tools, sessions), f"{port.place}:{port.port}", tls)
+    async with sessions.run():
+        await listener.start()
+        try:
+            yield f"{listener.url}{PATH}"
+        finally:
+            tools.leaving.set()
+            listener.close()
+            await listener.ended(0)
+
+
+class _Door:
+    """Lets in whom the executor knows."""
+
+    bounds = HttpBounds()
+
+    def __init__(self, tools: AgentTools, sessions: StreamableHTTPSessionManager) -> None:
+        self._tools, self._sessions = tools, sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send, (), self.bounds)
+        if scope["path"] != PATH:
+            await exchange.refuse(404, "not_found", f"The agent is at {PATH}.")
+            return
+        scheme, _, token = exchange.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            message = "Send a token of the executor with each request: `authorization: Bearer TOKEN`."
+            await exchange.refuse(401, "unauthenticated", message)
+            return
+        try:
+            tools = await self._tools.of_caller(token)
+        except TurnwrightError as error:
+            is_stranger = isinstance(error, UnauthenticatedError)
+            status, code = (401, "unauthenticated") if is_stranger else (503, "unavailable")
+            await exchange.refuse(status, code, error.message)
+            return
+        scope["state"].update({ADMITTED: True, "tools": tools})
+        owner = sha256(token.encode()).hexdigest()
+        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[]))
+        try:
+            await self._sessions.handle_request(scope, exchange.receive, exchange.send)  # type: ignore[arg-type]
+        except ConnectError as error:
+            await exchange.refuse(408, "deadline_exceeded", error.message)
+
+    def close(self) -> None:
+        """The connections end."""
