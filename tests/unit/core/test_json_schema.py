@@ -90,7 +90,7 @@ def test_a_schema_that_applies_itself_to_the_same_value_is_refused(schema):
 )
 def test_a_schema_of_a_tree_is_taken(schema):
     text = json.dumps({"type": "object", **schema})
-    check_schema(text)
+    check_schema(text, 60.0)
     assert answer_problem(text, '{"next": {"next": {}}, "x": {}}') == ""
 
 
