@@ -96,7 +96,9 @@ def server_lines(servers: Sequence[pb.ToolServerState]) -> Sequence[Text]:
     lines = []
     for server in servers:
         whose = "of the deployment" if server.shared else "of this project"
-        words = f"{server.tools} tools, {whose}, at {server.address}" if is_ready(server) else server.problem
+        refused = f", {server.refused_tools} refused" if server.refused_tools else ""
+        tools = f"{server.tools - server.refused_tools} tools{refused}, {whose}, at {server.address}"
+        words = tools if is_ready(server) else server.problem
         style = "green" if is_ready(server) and not server.problems else "yellow"
         lines.append(Text.assemble("  ", (safe_line(server.name), "bold"), ": ", (safe_line(words), style)))
         lines += [Text(f"    {safe_line(problem)}") for problem in server.problems]

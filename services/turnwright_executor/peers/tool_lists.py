@@ -109,5 +109,6 @@ def _state(state: ServerState) -> pb.ToolServerState:
         condition=_condition(state.listing),
         problem=state.listing.problem,
         tools=len(state.listing.specs),
+        refused_tools=sum(spec.is_refused for spec in state.listing.specs),
         problems=islice(wrong, PROBLEMS_MAX),
     )

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import command_record_pb2 as turnwright_dot_types_dot_v1_dot_command__record__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/tools.proto\x12\x16turnwright.executor.v1\x1a(turnwright/types/v1/command_record.proto\"B\n\x10ListToolsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\r\n\x05\x63heck\x18\x02 \x01(\x08\x12\x0e\n\x06server\x18\x03 \x01(\t\"\x91\x01\n\x11ListToolsResponse\x12\x31\n\x05tools\x18\x01 \x03(\x0b\x32\".turnwright.executor.v1.ListedTool\x12\x38\n\x07servers\x18\x02 \x03(\x0b\x32\'.turnwright.executor.v1.ToolServerState\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xfa\x01\n\nListedTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x06source\x18\x02 \x01(\x0e\x32\".turnwright.executor.v1.ToolSource\x12\x0e\n\x06origin\x18\x03 \x01(\t\x12\x13\n\x0bserver_name\x18\x04 \x01(\t\x12\x36\n\x0c\x65\x66\x66\x65\x63t_class\x18\x05 \x01(\x0e\x32 .turnwright.types.v1.EffectClass\x12\x0c\n\x04\x61sks\x18\x06 \x01(\x08\x12\x0e\n\x06tokens\x18\x07 \x01(\r\x12\x0f\n\x07problem\x18\x08 \x01(\t\x12\x0f\n\x07offered\x18\t \x01(\x08\x12\r\n\x05title\x18\n \x01(\t\"\xc3\x01\n\x0fToolServerState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06shared\x18\x03 \x01(\x08\x12>\n\tcondition\x18\x08 \x01(\x0e\x32+.turnwright.executor.v1.ToolServerCondition\x12\x0f\n\x07problem\x18\x05 \x01(\t\x12\r\n\x05tools\x18\x06 \x01(\r\x12\x10\n\x08problems\x18\x07 \x03(\tJ\x04\x08\x04\x10\x05R\treachable\"t\n\x15\x42\x65ginToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\x10\n\x08redirect\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x15\n\rclient_secret\x18\x06 \x01(\t\"8\n\x16\x42\x65ginToolLoginResponse\x12\r\n\x05login\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\\\n\x18\x43ompleteToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\r\n\x05login\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61llback\x18\x05 \x01(\t\"\x1b\n\x19\x43ompleteToolLoginResponse\"6\n\x13\x45ndToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\"\x16\n\x14\x45ndToolLoginResponse*s\n\nToolSource\x12\x1b\n\x17TOOL_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14TOOL_SOURCE_BUILT_IN\x10\x01\x12\x16\n\x12TOOL_SOURCE_PLUGIN\x10\x02\x12\x16\n\x12TOOL_SOURCE_SERVER\x10\x03*\xa5\x01\n\x13ToolServerCondition\x12%\n!TOOL_SERVER_CONDITION_UNSPECIFIED\x10\x00\x12\x1f\n\x1bTOOL_SERVER_CONDITION_READY\x10\x01\x12\x1e\n\x1aTOOL_SERVER_CONDITION_AWAY\x10\x02\x12&\n\"TOOL_SERVER_CONDITION_LOGIN_NEEDED\x10\x03\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/tools.proto\x12\x16turnwright.executor.v1\x1a(turnwright/types/v1/command_record.proto\"B\n\x10ListToolsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\r\n\x05\x63heck\x18\x02 \x01(\x08\x12\x0e\n\x06server\x18\x03 \x01(\t\"\x91\x01\n\x11ListToolsResponse\x12\x31\n\x05tools\x18\x01 \x03(\x0b\x32\".turnwright.executor.v1.ListedTool\x12\x38\n\x07servers\x18\x02 \x03(\x0b\x32\'.turnwright.executor.v1.ToolServerState\x12\x0f\n\x07version\x18\x03 \x01(\t\"\xfa\x01\n\nListedTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x06source\x18\x02 \x01(\x0e\x32\".turnwright.executor.v1.ToolSource\x12\x0e\n\x06origin\x18\x03 \x01(\t\x12\x13\n\x0bserver_name\x18\x04 \x01(\t\x12\x36\n\x0c\x65\x66\x66\x65\x63t_class\x18\x05 \x01(\x0e\x32 .turnwright.types.v1.EffectClass\x12\x0c\n\x04\x61sks\x18\x06 \x01(\x08\x12\x0e\n\x06tokens\x18\x07 \x01(\r\x12\x0f\n\x07problem\x18\x08 \x01(\t\x12\x0f\n\x07offered\x18\t \x01(\x08\x12\r\n\x05title\x18\n \x01(\t\"\xda\x01\n\x0fToolServerState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06shared\x18\x03 \x01(\x08\x12>\n\tcondition\x18\x08 \x01(\x0e\x32+.turnwright.executor.v1.ToolServerCondition\x12\x0f\n\x07problem\x18\x05 \x01(\t\x12\r\n\x05tools\x18\x06 \x01(\r\x12\x10\n\x08problems\x18\x07 \x03(\t\x12\x15\n\rrefused_tools\x18\t \x01(\rJ\x04\x08\x04\x10\x05R\treachable\"t\n\x15\x42\x65ginToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\x10\n\x08redirect\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x15\n\rclient_secret\x18\x06 \x01(\t\"8\n\x16\x42\x65ginToolLoginResponse\x12\r\n\x05login\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\\\n\x18\x43ompleteToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\r\n\x05login\x18\x04 \x01(\t\x12\x10\n\x08\x63\x61llback\x18\x05 \x01(\t\"\x1b\n\x19\x43ompleteToolLoginResponse\"6\n\x13\x45ndToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\"\x16\n\x14\x45ndToolLoginResponse*s\n\nToolSource\x12\x1b\n\x17TOOL_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14TOOL_SOURCE_BUILT_IN\x10\x01\x12\x16\n\x12TOOL_SOURCE_PLUGIN\x10\x02\x12\x16\n\x12TOOL_SOURCE_SERVER\x10\x03*\xa5\x01\n\x13ToolServerCondition\x12%\n!TOOL_SERVER_CONDITION_UNSPECIFIED\x10\x00\x12\x1f\n\x1bTOOL_SERVER_CONDITION_READY\x10\x01\x12\x1e\n\x1aTOOL_SERVER_CONDITION_AWAY\x10\x02\x12&\n\"TOOL_SERVER_CONDITION_LOGIN_NEEDED\x10\x03\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.tool
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_TOOLSOURCE']._serialized_start=1150
-  _globals['_TOOLSOURCE']._serialized_end=1265
-  _globals['_TOOLSERVERCONDITION']._serialized_start=1268
-  _globals['_TOOLSERVERCONDITION']._serialized_end=1433
+  _globals['_TOOLSOURCE']._serialized_start=1173
+  _globals['_TOOLSOURCE']._serialized_end=1288
+  _globals['_TOOLSERVERCONDITION']._serialized_start=1291
+  _globals['_TOOLSERVERCONDITION']._serialized_end=1456
   _globals['_LISTTOOLSREQUEST']._serialized_start=104
   _globals['_LISTTOOLSREQUEST']._serialized_end=170
   _globals['_LISTTOOLSRESPONSE']._serialized_start=173
@@ -44,17 +44,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTEDTOOL']._serialized_start=321
   _globals['_LISTEDTOOL']._serialized_end=571
   _globals['_TOOLSERVERSTATE']._serialized_start=574
-  _globals['_TOOLSERVERSTATE']._serialized_end=769
-  _globals['_BEGINTOOLLOGINREQUEST']._serialized_start=771
-  _globals['_BEGINTOOLLOGINREQUEST']._serialized_end=887
-  _globals['_BEGINTOOLLOGINRESPONSE']._serialized_start=889
-  _globals['_BEGINTOOLLOGINRESPONSE']._serialized_end=945
-  _globals['_COMPLETETOOLLOGINREQUEST']._serialized_start=947
-  _globals['_COMPLETETOOLLOGINREQUEST']._serialized_end=1039
-  _globals['_COMPLETETOOLLOGINRESPONSE']._serialized_start=1041
-  _globals['_COMPLETETOOLLOGINRESPONSE']._serialized_end=1068
-  _globals['_ENDTOOLLOGINREQUEST']._serialized_start=1070
-  _globals['_ENDTOOLLOGINREQUEST']._serialized_end=1124
-  _globals['_ENDTOOLLOGINRESPONSE']._serialized_start=1126
-  _globals['_ENDTOOLLOGINRESPONSE']._serialized_end=1148
+  _globals['_TOOLSERVERSTATE']._serialized_end=792
+  _globals['_BEGINTOOLLOGINREQUEST']._serialized_start=794
+  _globals['_BEGINTOOLLOGINREQUEST']._serialized_end=910
+  _globals['_BEGINTOOLLOGINRESPONSE']._serialized_start=912
+  _globals['_BEGINTOOLLOGINRESPONSE']._serialized_end=968
+  _globals['_COMPLETETOOLLOGINREQUEST']._serialized_start=970
+  _globals['_COMPLETETOOLLOGINREQUEST']._serialized_end=1062
+  _globals['_COMPLETETOOLLOGINRESPONSE']._serialized_start=1064
+  _globals['_COMPLETETOOLLOGINRESPONSE']._serialized_end=1091
+  _globals['_ENDTOOLLOGINREQUEST']._serialized_start=1093
+  _globals['_ENDTOOLLOGINREQUEST']._serialized_end=1147
+  _globals['_ENDTOOLLOGINRESPONSE']._serialized_start=1149
+  _globals['_ENDTOOLLOGINRESPONSE']._serialized_end=1171
 # @@protoc_insertion_point(module_scope)

@@ -213,6 +213,7 @@ class ToolServerState(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    REFUSED_TOOLS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     address: _builtins.str
@@ -225,6 +226,8 @@ class ToolServerState(_message.Message):
     """What is wrong, and what to do; empty if nothing is."""
     tools: _builtins.int
     """Number of tools that it brings, refused ones included."""
+    refused_tools: _builtins.int
+    """How many of `tools` are refused: no model is offered them. 0 from executors of earlier releases, which did not say."""
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What was refused or cut off of its tools, `name: why`; at most 20."""
@@ -239,10 +242,11 @@ class ToolServerState(_message.Message):
         problem: _builtins.str = ...,
         tools: _builtins.int = ...,
         problems: _abc.Iterable[_builtins.str] | None = ...,
+        refused_tools: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "condition", b"condition", "name", b"name", "problem", b"problem", "problems", b"problems", "shared", b"shared", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "condition", b"condition", "name", b"name", "problem", b"problem", "problems", b"problems", "refused_tools", b"refused_tools", "shared", b"shared", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -217,6 +217,13 @@ export declare type ToolServerState = Message<"turnwright.executor.v1.ToolServer
    * @generated from field: repeated string problems = 7;
    */
   problems: string[];
+
+  /**
+   * How many of `tools` are refused: no model is offered them. 0 from executors of earlier releases, which did not say.
+   *
+   * @generated from field: uint32 refused_tools = 9;
+   */
+  refusedTools: number;
 };
 
 /**
