@@ -141,6 +141,10 @@ class SyncClient:
     def address(self) -> str:
         return self._client.address
 
+    def as_caller(self, token: str) -> Self:
+        """A client for somebody else's calls, on this connection. Raises UNAUTHENTICATED: no such token."""
+        return type(self)(self._client.as_caller(token), self._thread)
+
     def run_to_end(
         self,
         task: QueuedLoop,

@@ -20,7 +20,8 @@ class Peer:
     def __init__(self, write_fd: int, read_fd: int) -> None:
         self._write_fd, self._read_fd = write_fd, read_fd
         self._rest = b""
-        self._is_ended = False
+        self._is_ended = self._is_closed = False
+        self._reading = asyncio.Lock()
         self.read: list[Message] = []
 
     async def send(self, *messages: Message | bytes) -> None:
@@ -40,10 +41,17 @@ class Peer:
             self._is_ended = True
             os.close(self._write_fd)
 
+    async def close(self) -> None:
+        """Whoever reads comes to the end first: to the one who waits, the number may be that of another file by then."""
+        async with self._reading:
+            self._is_closed = True
+            os.close(self._read_fd)
+
     async def next(self) -> Message:
         """The next message; raises EOFError at the end."""
         while b"\n" not in self._rest:
-            chunk = await asyncio.to_thread(os.read, self._read_fd, 65_536)
+            async with self._reading:
+                chunk = b"" if self._is_closed else await asyncio.to_thread(os.read, self._read_fd, 65_536)
             if not chunk:
                 raise EOFError
             self._rest += chunk
@@ -84,8 +92,8 @@ async def served(serve: Callable[[int, int], Any]):
     finally:
         peer.end()
         await task
-        for fd in (from_client, to_client):
-            os.close(fd)
+        await peer.close()
+        os.close(from_client)
 
 
 async def echo(method: str, params: Message) -> Answer:
