@@ -1,7 +1,7 @@
 """Makes the chart out of what the overlays of deploy/kubernetes give, so that there is one source of the manifests.
 
 Values take the place of what people choose; where the overlays differ, `protection` decides which of them holds, and
-`http` where the component of that name makes a difference.
+`http`, `sandbox` and `mcp` where the components of these names make a difference.
 `python make.py FOLDER` writes the chart `turnwright` into the folder.
 """
 
@@ -24,8 +24,8 @@ from turnwright_core import __version__
 
 HERE: Final = Path(__file__).parent
 OVERLAYS: Final = HERE.parent / "kubernetes" / "overlays"
-COMPONENTS: Final = {"tls": "https", "mesh": "http"}
-"""Has executors serve HTTP, by overlay."""
+COMPONENTS: Final = {"tls": {"http": "https", "sandbox": "sandbox", "mcp": "mcp"}, "mesh": {"http": "http"}}
+"""What each overlay can have, by the value that asks for it."""
 NAMESPACES: Final = {
     "turnwright": "{{ .Values.namespaces.services }}",
     "turnwright-executors": "{{ .Values.namespaces.executors }}",
@@ -35,16 +35,17 @@ IMAGE: Final = (
     "{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}"
     "{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}"
 )
+CLAIMS: Final = {"projects": ".Values.projects", "sandbox-projects": ".Values.sandbox.projects"}
 CONDITIONS: Final = {
     "Namespace": ".Values.namespaces.create",
     "HorizontalPodAutoscaler": ".Values.autoscaling.enabled",
-    "PersistentVolumeClaim": "not .Values.projects.existingClaim",
+    **{name: f"not {of}.existingClaim" for name, of in CLAIMS.items()},
 }
-"""What is made only if somebody wants it."""
+"""What is made only if somebody wants it, by its kind or name."""
 
-GENERATED: Final = re.compile(r"(turnwright(?:-identity)?)-[0-9a-z]{10}")
-"""The name of a map of settings, or of who calls: kustomize adds a hash of what it holds."""
-IN_SERVICES: Final = re.compile(r"(?<=\.)turnwright(?=:\d)")
+GENERATED: Final = re.compile(r"(turnwright(?:-identity|-servers)?)-[0-9a-z]{10}")
+"""The name of a map of settings, of who calls, or of servers: kustomize adds a hash of what it holds."""
+IN_ADDRESS: Final = re.compile(r"(?<=\.)turnwright(?:-executors)?(?=:\d)")
 """The namespace in the address of a service."""
 BARE: Final = re.compile(r"'?<<(.*?)>>'?")
 """Where Helm writes a value that is no text; `_bare` makes them."""
@@ -64,14 +65,11 @@ def make(folder: Path) -> Path:
     about = (HERE / "Chart.yaml").read_text()
     (chart / "Chart.yaml").write_text(re.sub(r"^#.*\n", "", about, flags=re.MULTILINE).replace("0.0.0", __version__))
     (chart / "templates" / "_identity.tpl").write_text(_identities())
-    tls, mesh = (
-        _either(".Values.http.enabled", _parts(overlay, component), _parts(overlay))
-        for overlay, component in COMPONENTS.items()
-    )
+    tls, mesh = (_switched(overlay, list(components.items())) for overlay, components in COMPONENTS.items())
     for each, parts in _either('eq .Values.protection "tls"', tls, mesh).items():
         kind, name, namespace = each
         text = "".join(parts)
-        if wanted := CONDITIONS.get(kind):
+        if wanted := CONDITIONS.get(kind, CONDITIONS.get(name)):
             text = f"{{{{- if {wanted} }}}}\n{text}{{{{- end }}}}\n"
         (chart / "templates" / f"{'-'.join(filter(None, (kind.lower(), namespace, name)))}.yaml").write_text(text)
     return chart
@@ -103,13 +101,24 @@ def _merged(condition: str, these: Sequence[str], those: Sequence[str]) -> Itera
             yield f"{{{{- if {condition if here else f'not ({condition})'} }}}}\n{here or there}{{{{- end }}}}\n"
 
 
-def _parts(overlay: str, component: str = "") -> Parts:
-    """Each object of an overlay as lines of the chart, by kind, name and namespace."""
+def _switched(overlay: str, components: Sequence[tuple[str, str]], chosen: tuple[str, ...] = ()) -> Parts:
+    """An overlay with those components, of all that it can have, that values ask for."""
+    if not components:
+        return _parts(overlay, chosen)
+    (value, component), *others = components
+    these, those = _switched(overlay, others, (*chosen, component)), _switched(overlay, others, chosen)
+    return _either(f".Values.{value}.enabled", these, those)
+
+
+def _parts(overlay: str, components: Sequence[str]) -> Parts:
+    """Each object of an overlay with components as lines of the chart, by kind, name and namespace."""
     with tempfile.TemporaryDirectory() as folder:
-        chosen: Manifest = {"resources": [os.path.relpath(OVERLAYS / overlay, Path(folder).resolve())]}
-        if component:
-            chosen["components"] = [os.path.relpath(OVERLAYS.parent / "components" / component, Path(folder).resolve())]
-        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(chosen))
+        manifests = Path(os.path.relpath(OVERLAYS.parent, Path(folder).resolve()))
+        own = {
+            "resources": [str(manifests / "overlays" / overlay)],
+            "components": [str(manifests / "components" / each) for each in components],
+        }
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(own))
         shown = subprocess.run(  # noqa: S603 - words of this file
             ["kubectl", "kustomize", folder],  # noqa: S607 - as people call it
             check=True,
@@ -139,7 +148,7 @@ def _renamed(key: str, value: Any) -> Any:
         return generated[1]
     if key == "kubernetes.io/metadata.name":
         return NAMESPACES.get(value, value)
-    return IN_SERVICES.sub(NAMESPACES["turnwright"], value)
+    return IN_ADDRESS.sub(lambda at: NAMESPACES[at[0]], value)
 
 
 def _with_values(manifest: Manifest) -> Manifest:
@@ -159,9 +168,10 @@ def _with_values(manifest: Manifest) -> Manifest:
             spec["minReplicas"] = _bare(".Values.autoscaling.minReplicas")
             spec["maxReplicas"] = _bare(".Values.autoscaling.maxReplicas")
         case "PersistentVolumeClaim":
-            spec["resources"]["requests"]["storage"] = "{{ .Values.projects.size }}"
+            of = CLAIMS[about["name"]]
+            spec["resources"]["requests"]["storage"] = f"{{{{ {of}.size }}}}"
             # An empty class is another thing than none.
-            spec["storageClassName"] = _bare(".Values.projects.storageClassName | default nil | toJson")
+            spec["storageClassName"] = _bare(f"{of}.storageClassName | default nil | toJson")
         case "Namespace":
             about["name"] = NAMESPACES[namespace]
     if "namespace" in about:
@@ -171,23 +181,27 @@ def _with_values(manifest: Manifest) -> Manifest:
 
 def _deployment(service: str, spec: Manifest, config: str) -> None:
     of, pod = f".Values.{service}", spec["template"]["spec"]
-    spec["replicas"] = _bare(f"{of}.replicas")
     if service == "executor":
         # A number here would undo at each upgrade what the autoscaler has chosen.
         spec["replicas"] = _bare(f'.Values.autoscaling.enabled | ternary "null" {of}.replicas')
+    elif service != "sandbox":
+        spec["replicas"] = _bare(f"{of}.replicas")
     http = " .Values.http" if service == "executor" else ""
     annotations = spec["template"]["metadata"].setdefault("annotations", {})
     annotations["turnwright/config"] = f"{{{{ list {config} .Values.identity{http} | toJson | sha256sum }}}}"
     pod["imagePullSecrets"] = _bare('include "turnwright.pullSecrets" .')
-    (container,) = pod["containers"]
-    container["image"], container["imagePullPolicy"] = IMAGE, "{{ .Values.image.pullPolicy }}"
-    container["resources"] = _block(f"{of}.resources")
-    # Of several that say the same the later one holds, so these change the base, and no secret.
-    container["envFrom"].insert(1, {"configMapRef": {"name": "turnwright-own"}})
+    for container in pod["containers"]:
+        name = container["name"]
+        own = f"{{{{ if .Values.{name}.image }}}}{{{{ .Values.{name}.image }}}}{{{{ else }}}}{IMAGE}{{{{ end }}}}"
+        container["image"] = own if name in ("mcp", "sandbox") else IMAGE
+        container["imagePullPolicy"] = "{{ .Values.image.pullPolicy }}"
+        container["resources"] = _block(f".Values.{name}.resources")
+        # Of several that say the same the later one holds, so these change the base, and no secret.
+        container.setdefault("envFrom", []).insert(1, {"configMapRef": {"name": "turnwright-own"}})
     for volume in pod["volumes"]:
-        if "persistentVolumeClaim" in volume:
-            name = '{{ .Values.projects.existingClaim | default "projects" }}'
-            volume["persistentVolumeClaim"]["claimName"] = name
+        if claim := volume.get("persistentVolumeClaim"):
+            name = claim["claimName"]
+            claim["claimName"] = f'{{{{ {CLAIMS[name]}.existingClaim | default "{name}" }}}}'
 
 
 def _bare(expression: str) -> str:

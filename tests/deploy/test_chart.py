@@ -22,12 +22,14 @@ from deploy.custom_kinds import KINDS
 from deploy.test_manifests import find, shown
 from turnwright_core import __version__
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.tool_servers import servers_in
 from turnwright_kit.identity.identity_file import read_identity_file
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
 HELM = ROOT / ".release-venv" / "bin" / "helm"
 HTTP = {"enabled": True, "hosts": ["localhost"]}
+ON = {"enabled": True}
 pytestmark = [
     pytest.mark.skipif(not HELM.exists(), reason="needs helm: `make chart`"),
     pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl: it builds the manifests"),
@@ -37,7 +39,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("chart")
-    subprocess.run([sys.executable, CHART / "make.py", folder], check=True, timeout=60)
+    subprocess.run([sys.executable, CHART / "make.py", folder], check=True, timeout=300)
     return folder / "turnwright"
 
 
@@ -53,12 +55,15 @@ def run(chart: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]
 
 
 def bare(value: Any) -> Any:
-    """A manifest without what a chart has in place of a generated name, and without null."""
+    """A manifest without what only a chart has, with its names in the place of generated ones, and without null."""
     if isinstance(value, dict):
-        return {key: bare(each) for key, each in value.items() if each is not None and key != "turnwright/config"}
+        kept = {key: bare(each) for key, each in value.items() if each is not None and key != "turnwright/config"}
+        return {key: each for key, each in kept.items() if each or key not in ("annotations", "envFrom")}
     if isinstance(value, list):
         return [bare(each) for each in value if each != {"configMapRef": {"name": "turnwright-own"}}]
-    return re.sub(r"^(turnwright(-identity)?)-[0-9a-z]{10}$", r"\1", value) if isinstance(value, str) else value
+    return (
+        re.sub(r"^(turnwright(-identity|-servers)?)-[0-9a-z]{10}$", r"\1", value) if isinstance(value, str) else value
+    )
 
 
 def by_key(manifests: list[dict[str, Any]]) -> dict[tuple[str, ...], Any]:
@@ -66,27 +71,42 @@ def by_key(manifests: list[dict[str, Any]]) -> dict[tuple[str, ...], Any]:
     return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in every}
 
 
-def chosen(folder: Path, overlay: str, component: str) -> Path:
+def chosen(folder: Path, overlay: str, components: list[str]) -> Path:
     """An overlay of somebody's own, as docs/deploy.md has it."""
     manifests = os.path.relpath(ROOT / "deploy" / "kubernetes", folder.resolve())
-    own: dict[str, Any] = {"resources": [f"{manifests}/overlays/{overlay}"]}
-    if component:
-        own["components"] = [f"{manifests}/components/{component}"]
+    own = {
+        "resources": [f"{manifests}/overlays/{overlay}"],
+        "components": [f"{manifests}/components/{each}" for each in components],
+        "images": [{"name": "turnwright", "newTag": __version__}],
+    }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
     return folder
 
 
-@pytest.mark.parametrize(("overlay", "component"), [("tls", ""), ("mesh", ""), ("tls", "https"), ("mesh", "http")])
-def test_it_gives_what_kustomize_gives(chart, tmp_path, overlay, component) -> None:
-    expected = by_key(shown(chosen(tmp_path, overlay, component)))
-    values: dict[str, Any] = {"http": HTTP} if component else {}
+@pytest.mark.parametrize(
+    ("overlay", "components"),
+    [
+        ("tls", []),
+        ("mesh", []),
+        ("mesh", ["http"]),
+        ("tls", ["https"]),
+        ("tls", ["sandbox"]),
+        ("tls", ["mcp"]),
+        ("tls", ["https", "mcp"]),
+        ("tls", ["https", "sandbox", "mcp"]),
+    ],
+)
+def test_it_gives_what_kustomize_gives(chart, tmp_path, overlay, components) -> None:
+    expected = by_key(shown(chosen(tmp_path, overlay, components)))
+    values: dict[str, Any] = {each.rstrip("s"): HTTP if each.startswith("http") else ON for each in components}
     made = by_key(rendered(chart, protection=overlay, image={"repository": "turnwright"}, **values))
     for namespace in ("turnwright", "turnwright-executors"):
         assert made.pop(("ConfigMap", namespace, "turnwright-own"))["data"] == {}
     for one in made.values():
         if one["kind"] == "Deployment":
             assert one["spec"]["template"]["spec"].pop("imagePullSecrets") == []
-            assert one["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                assert container.pop("imagePullPolicy") == "IfNotPresent"
     # The autoscaler has the number of executors.
     del expected["Deployment", "turnwright-executors", "executor"]["spec"]["replicas"]
     assert made == expected
@@ -131,6 +151,7 @@ def accepted(made: list[dict[str, Any]]) -> set[str]:
         ({"podMonitor": {"enabled": True}, "autoscaling": {"enabled": False}}, {"PodMonitor"}),
         ({"protection": "mesh", "authorizationPolicies": {"enabled": True}}, {"AuthorizationPolicy"}),
         ({"protection": "mesh", "http": HTTP, "authorizationPolicies": {"enabled": True}}, {"AuthorizationPolicy"}),
+        ({"http": HTTP, "sandbox": ON, "mcp": ON}, set()),
         (EVERYTHING, set(KINDS)),
     ],
 )
@@ -188,6 +209,30 @@ def test_http_is_off_unless_somebody_asks_for_it(chart, monkeypatch, protection)
         for one in (every, made)
     )
     assert before != after
+
+
+def test_a_sandbox_host_and_what_calls_mcp_servers_are_as_the_values_say(chart) -> None:
+    made = rendered(
+        chart,
+        namespaces=EVERYTHING["namespaces"],
+        config={"executors": {"TURNWRIGHT_MCP_HOSTS": "*.example.com"}},
+        projects={"existingClaim": "ours"},
+        sandbox={**ON, "image": "registry.example.com/box:1", "projects": {"size": "5Gi"}},
+        mcp={**ON, "image": "registry.example.com/tickets:1", "resources": {"limits": {"memory": "3Gi"}}},
+    )
+    found = partial(find, made)
+    (claim,) = (one for one in made if one["kind"] == "PersistentVolumeClaim")
+    assert (claim["metadata"]["name"], claim["spec"]["resources"]["requests"]["storage"]) == ("sandbox-projects", "5Gi")
+    (box,) = found("Deployment", "sandbox")["spec"]["template"]["spec"]["containers"]
+    executor, bridge = found("Deployment", "executor")["spec"]["template"]["spec"]["containers"]
+    images = [one["image"].rpartition("/")[2] for one in (executor, box, bridge)]
+    assert images == [f"turnwright:{__version__}", "box:1", "tickets:1"]
+    assert bridge["resources"]["limits"] == {"memory": "3Gi"}
+    # What settings are in, and no secret: neither that of executors nor the key.
+    assert box["envFrom"] == bridge["envFrom"] == [{"configMapRef": {"name": "turnwright-own"}}]
+    (file,) = (one["data"]["servers.toml"] for one in made if "servers.toml" in one.get("data", ()))
+    (server,) = servers_in(file).servers
+    assert (server.workspaces, server.host) == (True, "sandbox.agents-commands")
 
 
 @pytest.mark.parametrize("protection", ["tls", "mesh"])
@@ -266,6 +311,9 @@ def test_changed_settings_restart_the_pods(chart) -> None:
         ({"http": {"enabled": True, "hosts": ["a.example"], "origins": ["*"]}}, "origins"),
         ({"http": {"enabeld": True}}, "enabeld"),
         ({"authorizationPolicies": {"enabled": True}}, "needs `protection: mesh`"),
+        ({"protection": "mesh", "sandbox": ON}, "need `protection: tls`"),
+        ({"protection": "mesh", "mcp": ON}, "need `protection: tls`"),
+        ({"sandbox": {"projects": {"size": "much"}}}, "size"),
     ],
 )
 def test_a_value_that_means_nothing_is_refused(chart, values, told) -> None:
