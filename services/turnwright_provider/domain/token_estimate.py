@@ -95,7 +95,7 @@ def estimate_tokens(text: str) -> float:
         return _estimate(text) if len(text) < KEPT_CHARS else _estimate_cached(text)
     step = len(text) / SAMPLES
     sample = "".join(text[(begin := round(index * step)) : begin + SAMPLE_CHARS] for index in range(SAMPLES))
-    return _estimate(sample) * len(text) / len(sample)
+    return _estimate_cached(sample) * len(text) / len(sample)
 
 
 @lru_cache(maxsize=16)

@@ -190,3 +190,7 @@ def test_the_same_long_text_is_estimated_once():
     assert (_estimate_cached.cache_info().misses, _estimate_cached.cache_info().hits) == (1, 1)
     assert estimate_tokens(text[: KEPT_CHARS - 1]) > 0
     assert _estimate_cached.cache_info().misses == 1
+    # Neither are the samples of one that is too long to be read whole, such as instructions with a hundred tools.
+    sampled = text * (SAMPLES * SAMPLE_CHARS // len(text) + 1)
+    assert estimate_tokens(sampled) == estimate_tokens(f"{sampled}"[:-1] + sampled[-1]) > 0
+    assert (_estimate_cached.cache_info().misses, _estimate_cached.cache_info().hits) == (2, 2)
