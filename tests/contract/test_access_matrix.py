@@ -42,8 +42,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 ANSWER_S: Final = 30.0
 
 ASKED_BY: Final = {name: asked for asked, names in ASKED.items() for name in names.split()}
-OTHERS: Final = {"ToolService"}
-"""What servers of tools serve, which are none of ours."""
+OTHERS: Final = {"ToolService", "LoginService"}
+"""What servers of tools serve, which are none of the four."""
 
 METHODS: Final = {
     method.full_name: method for service in services() if service.name not in OTHERS for method in service.methods

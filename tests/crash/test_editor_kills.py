@@ -17,6 +17,7 @@ from turnwright_client import Client
 
 DONE = '<update status="200">Done.</update>'
 EFFECT = f"<sh>echo {{}} >> effects.txt</sh>{DONE}"
+SAID = "\n\nDone."
 WORDS = " ".join(f"word{number}" for number in range(100))
 SERVICES = ("store0", "assembler", "provider", "executor0")
 
@@ -52,7 +53,7 @@ async def test_a_prompt_goes_on(stack, service):
         await editor.until(lambda: editor.said(session))
         again(stack, service)
         assert (await prompt)["result"] == {"stopReason": "end_turn"}
-        assert editor.said(session) == WORDS
+        assert editor.said(session) == WORDS + SAID
 
 
 async def test_a_permission_holds(stack, service):
@@ -107,10 +108,10 @@ async def test_a_session_is_loaded(stack, service, moment):
             assert answer["error"]["data"]["reason"] in {reason.name for reason in AWAY}
             start = len(editor.order)
             load = await editor.begin("session/load", editor.place(session))
-        assert texts(editor.order[start:]) == ["2 + 2?", "It is 4."]
+        assert texts(editor.order[start:]) == ["2 + 2?", "It is 4.", SAID]
         start = len(editor.order)
         assert await editor.prompt(session, "Are you sure?") == {"stopReason": "end_turn"}
-        assert texts(editor.order[start:]) == ["It is 4."]
+        assert texts(editor.order[start:]) == ["It is 4.", SAID]
 
 
 def texts(messages):

@@ -83,7 +83,7 @@ async def test_a_check_waits_for_a_program_that_starts_slowly(tmp_path, monkeypa
     async with stack(tmp_path, monkeypatch, {"late": registered("late"), "agent": agent}) as services:
         listed = await services.client.list_tools(services.project, check=True)
         late, keyless = sorted(listed.servers, key=lambda one: one.name, reverse=True)
-        assert (late.reachable, late.tools) == (True, 4), late.problem
+        assert (late.condition, late.tools) == (tools_pb2.TOOL_SERVER_CONDITION_READY, 4), late.problem
         assert "the secret MISSING of agent cannot be read at" in keyless.problem
 
 
