@@ -161,7 +161,7 @@ class Run:
             await self.end(writes, loop_end=LoopEnd(200, "update", "done"))
 
     async def abort(self):
-        await self._do(control.abort_run)
+        await self.store.write(partial(control.abort_run, rules=self.store.rules, address=self.address))
 
     async def row(self):
         return await self.store.database.read(partial(get_run, project=PROJECT, alias=self.address.run))
