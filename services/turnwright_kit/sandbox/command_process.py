@@ -140,6 +140,10 @@ def kill_group(group: int) -> None:
 # happens; `subprocess` uses vfork. Its end is detected with a pidfd, or with a thread if the system has none.
 
 
+_running: Final[set[subprocess.Popen[bytes]]] = set()
+"""Held until they are reaped: after the end of the event loop their supervisors end by themselves, and nobody looks."""
+
+
 class ChildProcess:
     """A started process. We hold no pipes to it."""
 
@@ -147,6 +151,7 @@ class ChildProcess:
         """Start to watch for its end, in the running event loop."""
         self.pid = process.pid
         self._process = process
+        _running.add(process)
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         try:
@@ -168,10 +173,12 @@ class ChildProcess:
         if self._process.poll() is not None:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
+            _running.discard(self._process)
             self._ended.set()
 
     def _wait(self) -> None:
         self._process.wait()
+        _running.discard(self._process)
         with suppress(RuntimeError):  # the loop may have ended since
             self._loop.call_soon_threadsafe(self._ended.set)
 
