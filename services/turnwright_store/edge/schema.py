@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
 MIGRATIONS: Final = Path(__file__).parent.parent / "migrations"
 
-UNRELEASED: Final = ("r0001", "r0002", "r0003", "r0004")
-"""Revisions before the first release, which changed in place: the content of such a database is unknown."""
+UNRELEASED: Final = (*(f"r{number:04}" for number in range(1, 26)), "r0028")
+"""Revisions of before the first release; only the code of their time can migrate them."""
 
-REVISIONS: Final = (
-    "r0005", "r0006", "r0007", "r0008", "r0009", "r0010", "r0011", "r0012", "r0013", "r0014", "r0015", "r0016",
-    "r0017", "r0018", "r0019", "r0021", "r0023", "r0024", "r0028", "r0025", "r0026",
-)  # fmt: skip
+REVISIONS: Final = ("r0026",)
 """Every schema revision, oldest first; this code works with the last one."""
 
 CODE: Final = 4
@@ -65,8 +62,9 @@ def unreleased_advice(revision: str) -> str:
     """Advice for a database that no released version has made."""
     return (
         f"The database has the schema {revision} of a version before the first release, which this version does not "
-        "read. Begin with a new database: move the file away, or name another one with --db; what the old one holds "
-        "can be read with the version that wrote it"
+        "read. From r0005 on, start the commit b3a92d5d7 of Turnwright on it once, which brings it up to date. Or "
+        "begin with a new database: move the file away, or name another one with --db; what the old one holds can be "
+        "read with the version that wrote it"
     )
 
 

@@ -73,7 +73,7 @@ def not_zero(column: ColumnElement[int]) -> ColumnElement[bool]:
 def partial_index(name: str, *columns: Column[Any], where: ColumnElement[bool], unique: bool = False) -> Index:
     """A partial index.
 
-    The migrations create it on PostgreSQL, too. Declaring it here for both would import PostgreSQL's dialect in every
-    store.
+    `create_tables` makes it so on PostgreSQL, too. Declaring it here for both would import PostgreSQL's dialect in
+    every store.
     """
     return Index(name, *columns, unique=unique, sqlite_where=where)

@@ -43,13 +43,7 @@ CREATE TABLE search_documents (entry_id INTEGER PRIMARY KEY, revision INTEGER NO
 """
 
 _AUDIT_KEPT: Final = "CREATE TRIGGER audit_kept BEFORE UPDATE ON audit"
-AUDIT_KEPT: Final = {
-    SQLITE: f"{_AUDIT_KEPT} BEGIN SELECT RAISE(ABORT, 'rows of the audit are never changed'); END",
-    POSTGRESQL: (
-        f"{_AUDIT_KEPT} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('rows of the audit are never changed')"
-    ),
-}
-"""The trigger that refuses to change a row of the audit, by database."""
+_AUDIT_REFUSAL: Final = "rows of the audit are never changed"
 
 _OWN: Final = {
     SQLITE: (
@@ -58,7 +52,7 @@ _OWN: Final = {
         BEGIN SELECT RAISE(ABORT, 'run status transition forbidden'); END
         """,
         f"{_IMMUTABLE} BEGIN SELECT RAISE(ABORT, 'versions are immutable'); END",
-        AUDIT_KEPT[SQLITE],
+        f"{_AUDIT_KEPT} BEGIN SELECT RAISE(ABORT, '{_AUDIT_REFUSAL}'); END",
         _SEARCH_ON_SQLITE,
         # Bytes of a page of the index: as many as a page of the file can hold.
         "INSERT INTO search (search, rank) VALUES ('pgsz', 2000)",
@@ -74,7 +68,7 @@ _OWN: Final = {
         EXECUTE FUNCTION turnwright_refuse('run status transition forbidden')
         """,
         f"{_IMMUTABLE} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('versions are immutable')",
-        AUDIT_KEPT[POSTGRESQL],
+        f"{_AUDIT_KEPT} FOR EACH ROW EXECUTE FUNCTION turnwright_refuse('{_AUDIT_REFUSAL}')",
         """
         CREATE TABLE search (
             entry_id BIGINT CONSTRAINT pk_search PRIMARY KEY,

@@ -1,6 +1,6 @@
 """Differences between the databases: column types, and checks that only one of them supports.
 
-Everything else in this package is portable SQL. Triggers are in the migrations, which know their dialect. Source:
+Everything else in this package is portable SQL. Triggers are in `create_tables`, which knows its dialect. Source:
 docs/adr/0006.
 """
 

@@ -435,7 +435,7 @@ search_marks = Table(
     # Heads up to this revision of the scope are indexed.
     number_column("revision"),
 )
-"""How far the full-text index has come. The index itself is made by the migrations: each database has its own kind."""
+"""How far the full-text index has come. The index itself is made by `create_tables`: each database has its own kind."""
 
 # Who has changed what. Rows are added and, when they are old, deleted; a trigger refuses to change one.
 audit = Table(
