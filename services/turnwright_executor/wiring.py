@@ -224,7 +224,7 @@ class _Wired:
         hosts = allowed_hosts(settings.tool_hosts)
         token, has_tls = settings.peer_token("mcp"), settings.tls.is_on
         bridge = McpBridge(BridgePlace(settings.mcp, settings.home, settings.store, self._secret, token, has_tls))
-        self._tool_logins = ToolLogins(registered.own, bridge, settings.tls)
+        self._tool_logins = ToolLogins(self._store, registered.own, bridge, settings.tls)
         servers = GrpcToolServers(
             registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge
         )

@@ -21,7 +21,7 @@ from mcp.client.auth.exceptions import OAuthFlowError, OAuthRegistrationError, O
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 from mcp.shared.auth_utils import calculate_token_expiry
 from pydantic import AnyUrl
-from turnwright.tool.v1 import login_service_pb2 as pb
+from turnwright.executor.v1.tools_pb2 import BeginToolLoginRequest
 
 from turnwright_core.rpc.transport import is_loopback
 from turnwright_kit.logs import get_logger
@@ -68,7 +68,7 @@ class Logins:
         self._files, self._hosts, self._changed = files, hosts, changed
         self._pending: dict[McpServer, _Pending] = {}
 
-    async def begin(self, server: McpServer, given: pb.BeginLogin) -> tuple[str, str]:
+    async def begin(self, server: McpServer, given: BeginToolLoginRequest) -> tuple[str, str]:
         """The id of the login, and the address to open. Raises LoginFailedError."""
         if not _REDIRECT.fullmatch(given.redirect):
             raise LoginFailedError("redirect is http://127.0.0.1:PORT/callback")
@@ -139,7 +139,7 @@ class Logins:
 class _Pending:
     """One login. Also the SDK's TokenStorage: it begins with nothing, and what it is given is kept."""
 
-    def __init__(self, file: LoginFile, given: pb.BeginLogin, allow: Callable[[str], None]) -> None:
+    def __init__(self, file: LoginFile, given: BeginToolLoginRequest, allow: Callable[[str], None]) -> None:
         self.id = secrets.token_urlsafe(24)
         self._file, self._given, self._allow = file, given, allow
         self._complaint = Complaint()

@@ -47,7 +47,7 @@ ASKED = {
         ListGrants ListQuotas ListToolServers
     """,
     "admin in project_or_deployment": """
-        AddToolServer BeginToolLogin CompleteToolLogin DeleteGrant DeleteQuota EndToolLogin ListAudit RemoveToolServer SetGrant SetQuota
+        AddToolServer BeginToolLogin CompleteToolLogin DeleteGrant DeleteQuota EndToolLogin ListAudit RecordToolLogin RemoveToolServer SetGrant SetQuota
     """,
     "admin in deployment": """
         CreateToken DeleteModel SetModel

@@ -1,4 +1,7 @@
-"""Logins at MCP servers: each step is taken by the process that calls those, for a server that is registered here."""
+"""Logins at MCP servers: each step is taken by the process that calls those, for a server that is registered here.
+
+What has changed by one has its row in the audit, as all changes have, though the store has no other part in it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import grpc
+from turnwright.executor.v1.tools_pb2 import EndToolLoginRequest
+from turnwright.store.v1 import policy_pb2, store_service_pb2_grpc
 from turnwright.tool.v1 import login_service_pb2 as pb
 from turnwright.tool.v1 import login_service_pb2_grpc
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.rpc.certificates import Tls
 from turnwright_core.rpc.errors import from_rpc
 from turnwright_executor.domain.tool_servers import MCP, AllowedHosts, RegisteredServer
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
 from turnwright_executor.peers.tool_channels import Away, open_server
-from turnwright_kit.logs import get_logger
-
-_log = get_logger("tools")
+from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.peer import Peer
 
 STEP_S: Final = 50.0
 """Seconds that a step may take: more than the process allows each of its own."""
@@ -27,20 +31,22 @@ class ToolLogins:
     """Takes the steps."""
 
     def __init__(
-        self, own: Callable[[str, str], Awaitable[RegisteredServer | None]], bridge: McpBridge, tls: Tls
+        self, store: Peer, own: Callable[[str, str], Awaitable[RegisteredServer | None]], bridge: McpBridge, tls: Tls
     ) -> None:
         """`own`: a server by its project, or the deployment (empty), and its name."""
+        self._store, self._rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._own, self._bridge, self._tls = own, bridge, tls
 
-    async def step(self, project: str, name: str, request: pb.LoginRequest) -> pb.LoginResponse:
-        """Take a step for a project's own server, or the deployment's (empty). Raises TurnwrightError."""
+    async def step(self, request: pb.LoginRequest) -> pb.LoginResponse:
+        """Take a step for a project's own server, or the deployment's. Raises TurnwrightError."""
+        given = getattr(request, str(request.WhichOneof("step")))
+        project, name = given.project, given.server
         # Who administrates a project has no say about a server that others have, too.
         found = await self._own(project, name)
         if found is None or not found.is_mcp:
             whose = f"The project {project}" if project else "The deployment"
             text = f"{whose} has no MCP server {name[:64]!r} of its own."
             raise fault(Reason.ENTRY_NOT_FOUND, text, path=name[:64])
-        request.project = project
         try:
             bridge = await self._bridge.server()
             channel = await open_server(bridge, AllowedHosts(), self._tls, None, START_S)
@@ -49,10 +55,21 @@ class ToolLogins:
         async with channel:
             metadata = (*found.headers, *self._bridge.metadata(found))
             stub: login_service_pb2_grpc.LoginServiceAsyncStub = login_service_pb2_grpc.LoginServiceStub(channel)
-            try:
-                answer = await stub.Login(request, timeout=STEP_S, metadata=metadata)
-            except grpc.aio.AioRpcError as error:
-                raise from_rpc(error, MCP, bridge.address) from None
-        # The store has no part in it, and so no row of its audit: this says who it was.
-        _log.info("mcp_login_changed", project=project, server=name, step=request.WhichOneof("step"))
+
+            async def take(step: pb.LoginRequest) -> pb.LoginResponse:
+                try:
+                    return await stub.Login(step, timeout=STEP_S, metadata=metadata)
+                except grpc.aio.AioRpcError as error:
+                    raise from_rpc(error, MCP, bridge.address) from None
+
+            answer = await take(request)
+            if not request.HasField("begin"):
+                try:
+                    row = policy_pb2.RecordToolLoginRequest(project=project, server=name)
+                    await self._store.call(self._rows.RecordToolLogin, row, caller=current_caller())
+                except TurnwrightError:
+                    # No login counts without its row. One that has ended stays so: who asks again has both.
+                    if request.HasField("complete"):
+                        await take(pb.LoginRequest(end=EndToolLoginRequest(project=project, server=name)))
+                    raise
         return answer

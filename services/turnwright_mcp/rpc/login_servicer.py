@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from turnwright.executor.v1.tools_pb2 import BeginToolLoginResponse
 from turnwright.tool.v1 import login_service_pb2 as pb
 from turnwright.tool.v1 import login_service_pb2_grpc
 
@@ -19,12 +20,13 @@ class LoginServicer(login_service_pb2_grpc.LoginServiceServicer):
         self._logins = logins
 
     async def Login(self, request: pb.LoginRequest, context: Any) -> pb.LoginResponse:
-        server = server_of(request.project, context, is_of_project=False)
+        step = str(request.WhichOneof("step"))
+        server = server_of(getattr(request, step).project, context, is_of_project=False)
         try:
-            match request.WhichOneof("step"):
+            match step:
                 case "begin":
                     login, address = await self._logins.begin(server, request.begin)
-                    return pb.LoginResponse(login=login, address=address)
+                    return pb.LoginResponse(begun=BeginToolLoginResponse(login=login, address=address))
                 case "complete":
                     await self._logins.complete(server, request.complete.login, request.complete.callback)
                 case _:

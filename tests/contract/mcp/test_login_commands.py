@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import sqlite3
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import httpx
 import pytest
@@ -100,6 +101,13 @@ async def test_a_person_logs_in_uses_the_tools_and_logs_out(tmp_path, monkeypatc
         assert (process.returncode, b"logged in" in output) == (0, True), output
         [state] = (await services.client.list_tools(services.project, check=True)).servers
         assert state.condition == tools_pb2.TOOL_SERVER_CONDITION_READY
+        # Who has logged in and out, once each; what only began is no change.
+        rows = [*await services.client.list_audit(services.project), *await services.client.list_audit("")]
+        assert [(one.method, one.detail_json) for one in rows if "Login" in one.method] == [
+            ("EndToolLogin", '{"server":"guarded"}'),
+            ("CompleteToolLogin", '{"server":"guarded"}'),
+            ("CompleteToolLogin", '{"server":"common"}'),
+        ]
         told = [path.read_text(errors="replace") for path in tmp_path.rglob("*.log")]
         assert told
         assert not [one for one in (*told, listed, output.decode()) if "access-" in one or "refresh-" in one]
@@ -129,10 +137,30 @@ async def test_who_may_log_in(tmp_path, monkeypatch):
         with pytest.raises(TurnwrightError) as refused:
             await services.client.begin_tool_login(other.project, "guarded", REDIRECT)
         assert refused.value.reason is Reason.ENTRY_NOT_FOUND
-        async with Client.connect(services.addresses["executor"], token_for("owner")) as client:
-            login, address = await client.begin_tool_login(services.project, "guarded", REDIRECT)
-            async with httpx.AsyncClient() as browser:
+        async with (
+            Client.connect(services.addresses["executor"], token_for("owner")) as client,
+            httpx.AsyncClient() as browser,
+        ):
+
+            async def log_in(guess=""):
+                login, address = await client.begin_tool_login(services.project, "guarded", REDIRECT)
                 back = (await browser.get(address)).headers["location"]
-            await client.complete_tool_login(services.project, "guarded", login, back)
-            [state] = [one for one in (await client.list_tools(services.project, check=True)).servers if not one.shared]
-            assert state.condition == tools_pb2.TOOL_SERVER_CONDITION_READY
+                await client.complete_tool_login(services.project, "guarded", guess or login, back)
+
+            async def left():
+                listed = await client.list_tools(services.project, check=True)
+                [state] = [one for one in listed.servers if not one.shared]
+                rows = await client.list_audit(services.project)
+                return state.condition, [(one.principal, one.method) for one in rows if "Login" in one.method]
+
+            with pytest.raises(TurnwrightError):
+                await log_in("guessed")
+            # No login counts without its row of the audit.
+            with closing(sqlite3.connect(services.root / "home" / "turnwright.db", isolation_level=None)) as database:
+                database.execute("CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'full'); END")
+                with pytest.raises(TurnwrightError):
+                    await log_in()
+                database.execute("DROP TRIGGER full")
+            assert await left() == (LOGIN_NEEDED, [])
+            await log_in()
+            assert await left() == (tools_pb2.TOOL_SERVER_CONDITION_READY, [("owner", "CompleteToolLogin")])

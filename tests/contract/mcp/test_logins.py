@@ -31,9 +31,11 @@ class Guarded:
         self.stub = login_service_pb2_grpc.LoginServiceStub(channel)
 
     async def step(self, shared=True, project=None, registration=None, **step):
-        request = pb.LoginRequest(project=self.bridge.services.project if project is None else project, **step)
+        [(name, given)] = step.items()
+        whose = self.bridge.services.project if project is None else project
+        request = pb.LoginRequest(**{name: {"project": whose, "server": "server", **given}})
         metadata = self.bridge.metadata(registration or self.registration, shared=shared)
-        return await self.stub.Login(request, metadata=metadata, timeout=60)
+        return (await self.stub.Login(request, metadata=metadata, timeout=60)).begun
 
     async def refused(self, **step):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -46,9 +48,9 @@ class Guarded:
             return (await browser.get(address)).headers["location"]
 
     async def log_in(self, **more):
-        begun = await self.step(begin=pb.BeginLogin(redirect=REDIRECT), **more)
+        begun = await self.step(begin={"redirect": REDIRECT}, **more)
         back = await self.opened(begun.address)
-        await self.step(complete=pb.CompleteLogin(login=begun.login, callback=back), **more)
+        await self.step(complete={"login": begun.login, "callback": back}, **more)
 
     async def control(self, **how):
         async with httpx.AsyncClient() as client:
@@ -92,7 +94,7 @@ async def serving(tmp_path_factory):
 async def server(serving):
     """Where nobody has logged in, and everything is granted."""
     for shared in (True, False):
-        await serving.step(shared=shared, end=pb.EndLogin())
+        await serving.step(shared=shared, end={})
     await serving.control(expires_in="3600", authorize="grants", refresh="grants", exchange="grants", **LEADS_NOWHERE)
     return serving
 
@@ -161,23 +163,23 @@ async def test_a_login_that_has_ended_is_told_and_can_be_made_again(server):
 
 async def test_a_refusal_and_a_wrong_return_leave_nothing(server):
     await server.control(authorize="refuses")
-    begun = await server.step(begin=pb.BeginLogin(redirect=REDIRECT))
+    begun = await server.step(begin={"redirect": REDIRECT})
     back = await server.opened(begun.address)
-    error = await server.refused(complete=pb.CompleteLogin(login=begun.login, callback=back))
+    error = await server.refused(complete={"login": begun.login, "callback": back})
     assert (reason(error), "access_denied" in error.details()) == ("LOGIN_NEEDED", True)
     await server.control(authorize="grants")
-    begun = await server.step(begin=pb.BeginLogin(redirect=REDIRECT))
+    begun = await server.step(begin={"redirect": REDIRECT})
     back = await server.opened(begun.address)
     # Neither what belongs to another login, nor the id of one that somebody guesses.
     foreign = back.replace("state=", "state=x")
-    error = await server.refused(complete=pb.CompleteLogin(login="guessed", callback=back))
+    error = await server.refused(complete={"login": "guessed", "callback": back})
     assert reason(error) == "ENTRY_NOT_FOUND"
-    error = await server.refused(complete=pb.CompleteLogin(login=begun.login, callback=foreign))
+    error = await server.refused(complete={"login": begun.login, "callback": foreign})
     assert reason(error) == "LOGIN_NEEDED"
     # It counts once.
-    error = await server.refused(complete=pb.CompleteLogin(login=begun.login, callback=back))
+    error = await server.refused(complete={"login": begun.login, "callback": back})
     assert reason(error) == "ENTRY_NOT_FOUND"
-    error = await server.refused(begin=pb.BeginLogin(redirect="http://elsewhere.example/callback"))
+    error = await server.refused(begin={"redirect": "http://elsewhere.example/callback"})
     assert "redirect" in error.details()
     assert not kept(server).exists()
 
@@ -186,7 +188,7 @@ async def test_a_logout_revokes_and_deletes(server):
     await server.log_in()
     await server.whoami()
     before = await server.seen()
-    await server.step(end=pb.EndLogin())
+    await server.step(end={})
     assert (await server.seen())["revoked"] == before["revoked"] + 2
     assert not kept(server).exists()
     assert await server.needs_login()
@@ -202,7 +204,7 @@ async def test_a_project_and_the_deployment_have_logins_of_their_own(server):
     # Of the deployment: for all projects, and named by none.
     await server.log_in(project="")
     assert await server.whoami() == "somebody who has logged in"
-    error = await server.refused(project="", shared=False, begin=pb.BeginLogin(redirect=REDIRECT))
+    error = await server.refused(project="", shared=False, begin={"redirect": REDIRECT})
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -238,9 +240,9 @@ async def test_a_projects_server_leads_to_no_other_host(server, named):
         await server.control(**how)
         login = ""
         try:
-            begun = await server.step(shared=False, begin=pb.BeginLogin(redirect=REDIRECT))
+            begun = await server.step(shared=False, begin={"redirect": REDIRECT})
             login, back = begun.login, await server.opened(begun.address)
-            await server.step(shared=False, complete=pb.CompleteLogin(login=login, callback=back))
+            await server.step(shared=False, complete={"login": login, "callback": back})
             raise AssertionError(begun.address)
         except grpc.aio.AioRpcError as error:
             why = error.details()
@@ -251,19 +253,17 @@ async def test_a_projects_server_leads_to_no_other_host(server, named):
 
 async def test_a_token_is_sent_by_https_or_within_the_host(server):
     await server.control(endpoint=json.dumps({"authorization_endpoint": "http://login.example.com/authorize"}))
-    error = await server.refused(begin=pb.BeginLogin(redirect=REDIRECT))
+    error = await server.refused(begin={"redirect": REDIRECT})
     assert "https only" in error.details()
-    error = await server.refused(
-        registration={"url": "http://mcp.example.com/mcp"}, begin=pb.BeginLogin(redirect=REDIRECT)
-    )
+    error = await server.refused(registration={"url": "http://mcp.example.com/mcp"}, begin={"redirect": REDIRECT})
     assert "https only" in error.details()
 
 
 async def test_nothing_secret_is_told(server, capfd, caplog):
-    begun = await server.step(begin=pb.BeginLogin(redirect=REDIRECT))
+    begun = await server.step(begin={"redirect": REDIRECT})
     back = await server.opened(begun.address)
     await server.control(exchange="refuses")
-    error = await server.refused(complete=pb.CompleteLogin(login=begun.login, callback=back))
+    error = await server.refused(complete={"login": begun.login, "callback": back})
     assert "does not give a token (HTTP 400)" in error.details()
     code = back.partition("code=")[2].partition("&")[0]
     await server.control(exchange="grants")
@@ -282,9 +282,9 @@ async def test_a_client_that_was_registered_by_hand_is_used(server):
     client = json.loads(kept(server).read_text())["client"]
     before = await server.seen()
     given = {"client_id": client["client_id"], "client_secret": client["client_secret"]}
-    begun = await server.step(begin=pb.BeginLogin(redirect=REDIRECT, **given))
+    begun = await server.step(begin={"redirect": REDIRECT, **given})
     assert f"client_id={client['client_id']}" in begun.address
     back = await server.opened(begun.address)
-    await server.step(complete=pb.CompleteLogin(login=begun.login, callback=back))
+    await server.step(complete={"login": begun.login, "callback": back})
     assert (await server.seen())["registered"] == before["registered"]
     assert await server.whoami() == "somebody who has logged in"

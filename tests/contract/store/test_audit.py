@@ -65,6 +65,7 @@ def calls(project):
             "AddToolServer",
             {"project": project, "server": {"name": "ci", "address": "h:1", "headers": {"x": "hidden-words"}}},
         ),
+        ("RecordToolLogin", {"project": project, "server": "ci"}),
         ("RemoveToolServer", {"project": project, "name": "ci"}),
         ("InitProject", {"root": f"/srv/{project}/moved", "workspace_id": f"ws-{project}"}),
         ("SetGrant", {"project": project, "grant": {"subject": "user:bob", "role": 2, "without": [7]}}),
@@ -158,6 +159,7 @@ async def test_each_rpc_that_changes_something_leaves_one_row(client, run, proje
         "DeleteWebhook": {"webhook": "ci"},
         "RetryDelivery": {"webhook": "told", "delivery": delivery.delivery_id},
         "AddToolServer": {"server": "ci", "address": "h:1"},
+        "RecordToolLogin": {"server": "ci"},
         "RemoveToolServer": {"server": "ci"},
     }
 

@@ -43,7 +43,7 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f,
 	0x72, 0x65, 0x61, 0x64, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x1a, 0x20, 0x74, 0x75, 0x72, 0x6e,
 	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2f, 0x76, 0x31, 0x2f,
-	0x61, 0x63, 0x63, 0x65, 0x73, 0x73, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x32, 0xc1, 0x11, 0x0a,
+	0x61, 0x63, 0x63, 0x65, 0x73, 0x73, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x32, 0xb9, 0x12, 0x0a,
 	0x0c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x53, 0x65, 0x72, 0x76, 0x69, 0x63, 0x65, 0x12, 0x68, 0x0a,
 	0x0b, 0x45, 0x6e, 0x71, 0x75, 0x65, 0x75, 0x65, 0x4c, 0x6f, 0x6f, 0x70, 0x12, 0x27, 0x2e, 0x74,
 	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e,
@@ -184,17 +184,25 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e,
 	0x57, 0x61, 0x74, 0x63, 0x68, 0x50, 0x6f, 0x6c, 0x69, 0x63, 0x79, 0x52, 0x65, 0x73, 0x70, 0x6f,
 	0x6e, 0x73, 0x65, 0x22, 0x09, 0xf2, 0xe2, 0x18, 0x02, 0x08, 0x0a, 0x90, 0x02, 0x01, 0x30, 0x01,
-	0x42, 0xa4, 0x01, 0x0a, 0x17, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
-	0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x43,
-	0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77,
-	0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
-	0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x3b, 0x73, 0x74, 0x6f, 0x72,
-	0x65, 0x76, 0x31, 0xaa, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
-	0x2e, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e,
-	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x5c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x5c, 0x56, 0x31, 0xea,
-	0x02, 0x15, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x53, 0x74,
-	0x6f, 0x72, 0x65, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
+	0x12, 0x76, 0x0a, 0x0f, 0x52, 0x65, 0x63, 0x6f, 0x72, 0x64, 0x54, 0x6f, 0x6f, 0x6c, 0x4c, 0x6f,
+	0x67, 0x69, 0x6e, 0x12, 0x2b, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
+	0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x65, 0x63, 0x6f, 0x72, 0x64,
+	0x54, 0x6f, 0x6f, 0x6c, 0x4c, 0x6f, 0x67, 0x69, 0x6e, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74,
+	0x1a, 0x2c, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74,
+	0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x65, 0x63, 0x6f, 0x72, 0x64, 0x54, 0x6f, 0x6f,
+	0x6c, 0x4c, 0x6f, 0x67, 0x69, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x08,
+	0xf2, 0xe2, 0x18, 0x04, 0x08, 0x09, 0x10, 0x03, 0x42, 0xa4, 0x01, 0x0a, 0x17, 0x63, 0x6f, 0x6d,
+	0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72,
+	0x65, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x43, 0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63,
+	0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75,
+	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f,
+	0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65,
+	0x2f, 0x76, 0x31, 0x3b, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x76, 0x31, 0xaa, 0x02, 0x13, 0x54, 0x75,
+	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x56,
+	0x31, 0xca, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x5c, 0x53,
+	0x74, 0x6f, 0x72, 0x65, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x15, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72,
+	0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x3a, 0x3a, 0x56, 0x31, 0x62,
+	0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
 }
 
 var file_turnwright_store_v1_store_service_proto_goTypes = []interface{}{
@@ -219,27 +227,29 @@ var file_turnwright_store_v1_store_service_proto_goTypes = []interface{}{
 	(*GetEntriesRequest)(nil),       // 18: turnwright.store.v1.GetEntriesRequest
 	(*WatchChangesRequest)(nil),     // 19: turnwright.store.v1.WatchChangesRequest
 	(*WatchPolicyRequest)(nil),      // 20: turnwright.store.v1.WatchPolicyRequest
-	(*EnqueueLoopResponse)(nil),     // 21: turnwright.store.v1.EnqueueLoopResponse
-	(*ClaimRunResponse)(nil),        // 22: turnwright.store.v1.ClaimRunResponse
-	(*ClaimWorkResponse)(nil),       // 23: turnwright.store.v1.ClaimWorkResponse
-	(*ClaimDeliveriesResponse)(nil), // 24: turnwright.store.v1.ClaimDeliveriesResponse
-	(*EndDeliveryResponse)(nil),     // 25: turnwright.store.v1.EndDeliveryResponse
-	(*RenewLeasesResponse)(nil),     // 26: turnwright.store.v1.RenewLeasesResponse
-	(*GetLeaseResponse)(nil),        // 27: turnwright.store.v1.GetLeaseResponse
-	(*ReleaseRunResponse)(nil),      // 28: turnwright.store.v1.ReleaseRunResponse
-	(*ListWorkResponse)(nil),        // 29: turnwright.store.v1.ListWorkResponse
-	(*FindPlacesResponse)(nil),      // 30: turnwright.store.v1.FindPlacesResponse
-	(*AdoptFilesResponse)(nil),      // 31: turnwright.store.v1.AdoptFilesResponse
-	(*WriteEntriesResponse)(nil),    // 32: turnwright.store.v1.WriteEntriesResponse
-	(*EndTurnResponse)(nil),         // 33: turnwright.store.v1.EndTurnResponse
-	(*WriteTitleResponse)(nil),      // 34: turnwright.store.v1.WriteTitleResponse
-	(*StartAgentResponse)(nil),      // 35: turnwright.store.v1.StartAgentResponse
-	(*WaitAgentsResponse)(nil),      // 36: turnwright.store.v1.WaitAgentsResponse
-	(*SettleAgentsResponse)(nil),    // 37: turnwright.store.v1.SettleAgentsResponse
-	(*ReadViewResponse)(nil),        // 38: turnwright.store.v1.ReadViewResponse
-	(*GetEntriesResponse)(nil),      // 39: turnwright.store.v1.GetEntriesResponse
-	(*WatchChangesResponse)(nil),    // 40: turnwright.store.v1.WatchChangesResponse
-	(*WatchPolicyResponse)(nil),     // 41: turnwright.store.v1.WatchPolicyResponse
+	(*RecordToolLoginRequest)(nil),  // 21: turnwright.store.v1.RecordToolLoginRequest
+	(*EnqueueLoopResponse)(nil),     // 22: turnwright.store.v1.EnqueueLoopResponse
+	(*ClaimRunResponse)(nil),        // 23: turnwright.store.v1.ClaimRunResponse
+	(*ClaimWorkResponse)(nil),       // 24: turnwright.store.v1.ClaimWorkResponse
+	(*ClaimDeliveriesResponse)(nil), // 25: turnwright.store.v1.ClaimDeliveriesResponse
+	(*EndDeliveryResponse)(nil),     // 26: turnwright.store.v1.EndDeliveryResponse
+	(*RenewLeasesResponse)(nil),     // 27: turnwright.store.v1.RenewLeasesResponse
+	(*GetLeaseResponse)(nil),        // 28: turnwright.store.v1.GetLeaseResponse
+	(*ReleaseRunResponse)(nil),      // 29: turnwright.store.v1.ReleaseRunResponse
+	(*ListWorkResponse)(nil),        // 30: turnwright.store.v1.ListWorkResponse
+	(*FindPlacesResponse)(nil),      // 31: turnwright.store.v1.FindPlacesResponse
+	(*AdoptFilesResponse)(nil),      // 32: turnwright.store.v1.AdoptFilesResponse
+	(*WriteEntriesResponse)(nil),    // 33: turnwright.store.v1.WriteEntriesResponse
+	(*EndTurnResponse)(nil),         // 34: turnwright.store.v1.EndTurnResponse
+	(*WriteTitleResponse)(nil),      // 35: turnwright.store.v1.WriteTitleResponse
+	(*StartAgentResponse)(nil),      // 36: turnwright.store.v1.StartAgentResponse
+	(*WaitAgentsResponse)(nil),      // 37: turnwright.store.v1.WaitAgentsResponse
+	(*SettleAgentsResponse)(nil),    // 38: turnwright.store.v1.SettleAgentsResponse
+	(*ReadViewResponse)(nil),        // 39: turnwright.store.v1.ReadViewResponse
+	(*GetEntriesResponse)(nil),      // 40: turnwright.store.v1.GetEntriesResponse
+	(*WatchChangesResponse)(nil),    // 41: turnwright.store.v1.WatchChangesResponse
+	(*WatchPolicyResponse)(nil),     // 42: turnwright.store.v1.WatchPolicyResponse
+	(*RecordToolLoginResponse)(nil), // 43: turnwright.store.v1.RecordToolLoginResponse
 }
 var file_turnwright_store_v1_store_service_proto_depIdxs = []int32{
 	0,  // 0: turnwright.store.v1.StoreService.EnqueueLoop:input_type -> turnwright.store.v1.EnqueueLoopRequest
@@ -263,29 +273,31 @@ var file_turnwright_store_v1_store_service_proto_depIdxs = []int32{
 	18, // 18: turnwright.store.v1.StoreService.GetEntries:input_type -> turnwright.store.v1.GetEntriesRequest
 	19, // 19: turnwright.store.v1.StoreService.WatchChanges:input_type -> turnwright.store.v1.WatchChangesRequest
 	20, // 20: turnwright.store.v1.StoreService.WatchPolicy:input_type -> turnwright.store.v1.WatchPolicyRequest
-	21, // 21: turnwright.store.v1.StoreService.EnqueueLoop:output_type -> turnwright.store.v1.EnqueueLoopResponse
-	22, // 22: turnwright.store.v1.StoreService.ClaimRun:output_type -> turnwright.store.v1.ClaimRunResponse
-	23, // 23: turnwright.store.v1.StoreService.ClaimWork:output_type -> turnwright.store.v1.ClaimWorkResponse
-	24, // 24: turnwright.store.v1.StoreService.ClaimDeliveries:output_type -> turnwright.store.v1.ClaimDeliveriesResponse
-	25, // 25: turnwright.store.v1.StoreService.EndDelivery:output_type -> turnwright.store.v1.EndDeliveryResponse
-	26, // 26: turnwright.store.v1.StoreService.RenewLeases:output_type -> turnwright.store.v1.RenewLeasesResponse
-	27, // 27: turnwright.store.v1.StoreService.GetLease:output_type -> turnwright.store.v1.GetLeaseResponse
-	28, // 28: turnwright.store.v1.StoreService.ReleaseRun:output_type -> turnwright.store.v1.ReleaseRunResponse
-	29, // 29: turnwright.store.v1.StoreService.ListWork:output_type -> turnwright.store.v1.ListWorkResponse
-	30, // 30: turnwright.store.v1.StoreService.FindPlaces:output_type -> turnwright.store.v1.FindPlacesResponse
-	31, // 31: turnwright.store.v1.StoreService.AdoptFiles:output_type -> turnwright.store.v1.AdoptFilesResponse
-	32, // 32: turnwright.store.v1.StoreService.WriteEntries:output_type -> turnwright.store.v1.WriteEntriesResponse
-	33, // 33: turnwright.store.v1.StoreService.EndTurn:output_type -> turnwright.store.v1.EndTurnResponse
-	34, // 34: turnwright.store.v1.StoreService.WriteTitle:output_type -> turnwright.store.v1.WriteTitleResponse
-	35, // 35: turnwright.store.v1.StoreService.StartAgent:output_type -> turnwright.store.v1.StartAgentResponse
-	36, // 36: turnwright.store.v1.StoreService.WaitAgents:output_type -> turnwright.store.v1.WaitAgentsResponse
-	37, // 37: turnwright.store.v1.StoreService.SettleAgents:output_type -> turnwright.store.v1.SettleAgentsResponse
-	38, // 38: turnwright.store.v1.StoreService.ReadView:output_type -> turnwright.store.v1.ReadViewResponse
-	39, // 39: turnwright.store.v1.StoreService.GetEntries:output_type -> turnwright.store.v1.GetEntriesResponse
-	40, // 40: turnwright.store.v1.StoreService.WatchChanges:output_type -> turnwright.store.v1.WatchChangesResponse
-	41, // 41: turnwright.store.v1.StoreService.WatchPolicy:output_type -> turnwright.store.v1.WatchPolicyResponse
-	21, // [21:42] is the sub-list for method output_type
-	0,  // [0:21] is the sub-list for method input_type
+	21, // 21: turnwright.store.v1.StoreService.RecordToolLogin:input_type -> turnwright.store.v1.RecordToolLoginRequest
+	22, // 22: turnwright.store.v1.StoreService.EnqueueLoop:output_type -> turnwright.store.v1.EnqueueLoopResponse
+	23, // 23: turnwright.store.v1.StoreService.ClaimRun:output_type -> turnwright.store.v1.ClaimRunResponse
+	24, // 24: turnwright.store.v1.StoreService.ClaimWork:output_type -> turnwright.store.v1.ClaimWorkResponse
+	25, // 25: turnwright.store.v1.StoreService.ClaimDeliveries:output_type -> turnwright.store.v1.ClaimDeliveriesResponse
+	26, // 26: turnwright.store.v1.StoreService.EndDelivery:output_type -> turnwright.store.v1.EndDeliveryResponse
+	27, // 27: turnwright.store.v1.StoreService.RenewLeases:output_type -> turnwright.store.v1.RenewLeasesResponse
+	28, // 28: turnwright.store.v1.StoreService.GetLease:output_type -> turnwright.store.v1.GetLeaseResponse
+	29, // 29: turnwright.store.v1.StoreService.ReleaseRun:output_type -> turnwright.store.v1.ReleaseRunResponse
+	30, // 30: turnwright.store.v1.StoreService.ListWork:output_type -> turnwright.store.v1.ListWorkResponse
+	31, // 31: turnwright.store.v1.StoreService.FindPlaces:output_type -> turnwright.store.v1.FindPlacesResponse
+	32, // 32: turnwright.store.v1.StoreService.AdoptFiles:output_type -> turnwright.store.v1.AdoptFilesResponse
+	33, // 33: turnwright.store.v1.StoreService.WriteEntries:output_type -> turnwright.store.v1.WriteEntriesResponse
+	34, // 34: turnwright.store.v1.StoreService.EndTurn:output_type -> turnwright.store.v1.EndTurnResponse
+	35, // 35: turnwright.store.v1.StoreService.WriteTitle:output_type -> turnwright.store.v1.WriteTitleResponse
+	36, // 36: turnwright.store.v1.StoreService.StartAgent:output_type -> turnwright.store.v1.StartAgentResponse
+	37, // 37: turnwright.store.v1.StoreService.WaitAgents:output_type -> turnwright.store.v1.WaitAgentsResponse
+	38, // 38: turnwright.store.v1.StoreService.SettleAgents:output_type -> turnwright.store.v1.SettleAgentsResponse
+	39, // 39: turnwright.store.v1.StoreService.ReadView:output_type -> turnwright.store.v1.ReadViewResponse
+	40, // 40: turnwright.store.v1.StoreService.GetEntries:output_type -> turnwright.store.v1.GetEntriesResponse
+	41, // 41: turnwright.store.v1.StoreService.WatchChanges:output_type -> turnwright.store.v1.WatchChangesResponse
+	42, // 42: turnwright.store.v1.StoreService.WatchPolicy:output_type -> turnwright.store.v1.WatchPolicyResponse
+	43, // 43: turnwright.store.v1.StoreService.RecordToolLogin:output_type -> turnwright.store.v1.RecordToolLoginResponse
+	22, // [22:44] is the sub-list for method output_type
+	0,  // [0:22] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

@@ -40,6 +40,7 @@ const (
 	StoreService_GetEntries_FullMethodName      = "/turnwright.store.v1.StoreService/GetEntries"
 	StoreService_WatchChanges_FullMethodName    = "/turnwright.store.v1.StoreService/WatchChanges"
 	StoreService_WatchPolicy_FullMethodName     = "/turnwright.store.v1.StoreService/WatchPolicy"
+	StoreService_RecordToolLogin_FullMethodName = "/turnwright.store.v1.StoreService/RecordToolLogin"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -95,6 +96,9 @@ type StoreServiceClient interface {
 	WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error)
 	// Streams what says who may do what: all of it now, and again after each change, with heartbeats.
 	WatchPolicy(ctx context.Context, in *WatchPolicyRequest, opts ...grpc.CallOption) (StoreService_WatchPolicyClient, error)
+	// Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+	// what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+	RecordToolLogin(ctx context.Context, in *RecordToolLoginRequest, opts ...grpc.CallOption) (*RecordToolLoginResponse, error)
 }
 
 type storeServiceClient struct {
@@ -386,6 +390,15 @@ func (x *storeServiceWatchPolicyClient) Recv() (*WatchPolicyResponse, error) {
 	return m, nil
 }
 
+func (c *storeServiceClient) RecordToolLogin(ctx context.Context, in *RecordToolLoginRequest, opts ...grpc.CallOption) (*RecordToolLoginResponse, error) {
+	out := new(RecordToolLoginResponse)
+	err := c.cc.Invoke(ctx, StoreService_RecordToolLogin_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility
@@ -439,6 +452,9 @@ type StoreServiceServer interface {
 	WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error
 	// Streams what says who may do what: all of it now, and again after each change, with heartbeats.
 	WatchPolicy(*WatchPolicyRequest, StoreService_WatchPolicyServer) error
+	// Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+	// what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+	RecordToolLogin(context.Context, *RecordToolLoginRequest) (*RecordToolLoginResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -508,6 +524,9 @@ func (UnimplementedStoreServiceServer) WatchChanges(*WatchChangesRequest, StoreS
 }
 func (UnimplementedStoreServiceServer) WatchPolicy(*WatchPolicyRequest, StoreService_WatchPolicyServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchPolicy not implemented")
+}
+func (UnimplementedStoreServiceServer) RecordToolLogin(context.Context, *RecordToolLoginRequest) (*RecordToolLoginResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method RecordToolLogin not implemented")
 }
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 
@@ -912,6 +931,24 @@ func (x *storeServiceWatchPolicyServer) Send(m *WatchPolicyResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
+func _StoreService_RecordToolLogin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecordToolLoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).RecordToolLogin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_RecordToolLogin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).RecordToolLogin(ctx, req.(*RecordToolLoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -986,6 +1023,10 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetEntries",
 			Handler:    _StoreService_GetEntries_Handler,
+		},
+		{
+			MethodName: "RecordToolLogin",
+			Handler:    _StoreService_RecordToolLogin_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

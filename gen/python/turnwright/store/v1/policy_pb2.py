@@ -26,7 +26,7 @@ from turnwright.types.v1 import grant_pb2 as turnwright_dot_types_dot_v1_dot_gra
 from turnwright.types.v1 import heartbeat_pb2 as turnwright_dot_types_dot_v1_dot_heartbeat__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/policy.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/types/v1/grant.proto\x1a#turnwright/types/v1/heartbeat.proto\"+\n\x12WatchPolicyRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x04\"\xfa\x01\n\x13WatchPolicyResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12*\n\x06grants\x18\x02 \x03(\x0b\x32\x1a.turnwright.types.v1.Grant\x12\x19\n\x11revoked_token_ids\x18\x03 \x03(\t\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x37\n\rcaller_quotas\x18\x05 \x03(\x0b\x32 .turnwright.store.v1.CallerQuota\x12\x36\n\theartbeat\x18\x0f \x01(\x0b\x32\x1e.turnwright.types.v1.HeartbeatH\x00\x88\x01\x01\x42\x0c\n\n_heartbeat\"y\n\x0b\x43\x61llerQuota\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x12\n\x05\x63\x61lls\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0cunsent_bytes\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07project\x18\x04 \x01(\tB\x08\n\x06_callsB\x0f\n\r_unsent_bytesB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/policy.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/types/v1/grant.proto\x1a#turnwright/types/v1/heartbeat.proto\"+\n\x12WatchPolicyRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x04\"\xfa\x01\n\x13WatchPolicyResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12*\n\x06grants\x18\x02 \x03(\x0b\x32\x1a.turnwright.types.v1.Grant\x12\x19\n\x11revoked_token_ids\x18\x03 \x03(\t\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x37\n\rcaller_quotas\x18\x05 \x03(\x0b\x32 .turnwright.store.v1.CallerQuota\x12\x36\n\theartbeat\x18\x0f \x01(\x0b\x32\x1e.turnwright.types.v1.HeartbeatH\x00\x88\x01\x01\x42\x0c\n\n_heartbeat\"9\n\x16RecordToolLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\"\x19\n\x17RecordToolLoginResponse\"y\n\x0b\x43\x61llerQuota\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x12\n\x05\x63\x61lls\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0cunsent_bytes\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07project\x18\x04 \x01(\tB\x08\n\x06_callsB\x0f\n\r_unsent_bytesB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHPOLICYREQUEST']._serialized_end=170
   _globals['_WATCHPOLICYRESPONSE']._serialized_start=173
   _globals['_WATCHPOLICYRESPONSE']._serialized_end=423
-  _globals['_CALLERQUOTA']._serialized_start=425
-  _globals['_CALLERQUOTA']._serialized_end=546
+  _globals['_RECORDTOOLLOGINREQUEST']._serialized_start=425
+  _globals['_RECORDTOOLLOGINREQUEST']._serialized_end=482
+  _globals['_RECORDTOOLLOGINRESPONSE']._serialized_start=484
+  _globals['_RECORDTOOLLOGINRESPONSE']._serialized_end=509
+  _globals['_CALLERQUOTA']._serialized_start=511
+  _globals['_CALLERQUOTA']._serialized_end=632
 # @@protoc_insertion_point(module_scope)

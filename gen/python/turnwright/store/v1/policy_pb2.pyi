@@ -97,6 +97,49 @@ class WatchPolicyResponse(_message.Message):
 Global___WatchPolicyResponse: _TypeAlias = WatchPolicyResponse  # noqa: Y015
 
 @_typing.final
+class RecordToolLoginRequest(_message.Message):
+    """Says that a login at an MCP server has begun to count, or has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project whose own server it is. Empty: a server of the deployment."""
+    server: _builtins.str
+    """Name of the server, at most 128 characters."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        server: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordToolLoginRequest: _TypeAlias = RecordToolLoginRequest  # noqa: Y015
+
+@_typing.final
+class RecordToolLoginResponse(_message.Message):
+    """The audit has a row of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordToolLoginResponse: _TypeAlias = RecordToolLoginResponse  # noqa: Y015
+
+@_typing.final
 class CallerQuota(_message.Message):
     """What callers may have under way at one process of a service."""
 

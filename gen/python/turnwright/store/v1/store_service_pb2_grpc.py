@@ -148,6 +148,11 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyResponse.FromString,
                 _registered_method=True)
+        self.RecordToolLogin = channel.unary_unary(
+                '/turnwright.store.v1.StoreService/RecordToolLogin',
+                request_serializer=turnwright_dot_store_dot_v1_dot_policy__pb2.RecordToolLoginRequest.SerializeToString,
+                response_deserializer=turnwright_dot_store_dot_v1_dot_policy__pb2.RecordToolLoginResponse.FromString,
+                _registered_method=True)
 
 
 class StoreServiceServicer(object):
@@ -310,6 +315,14 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordToolLogin(self, request, context):
+        """Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+        what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -417,6 +430,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.WatchPolicy,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyResponse.SerializeToString,
+            ),
+            'RecordToolLogin': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordToolLogin,
+                    request_deserializer=turnwright_dot_store_dot_v1_dot_policy__pb2.RecordToolLoginRequest.FromString,
+                    response_serializer=turnwright_dot_store_dot_v1_dot_policy__pb2.RecordToolLoginResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -989,6 +1007,33 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WatchPolicy',
             turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_policy__pb2.WatchPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordToolLogin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.store.v1.StoreService/RecordToolLogin',
+            turnwright_dot_store_dot_v1_dot_policy__pb2.RecordToolLoginRequest.SerializeToString,
+            turnwright_dot_store_dot_v1_dot_policy__pb2.RecordToolLoginResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -97,6 +97,10 @@ class StoreServiceStub:
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchPolicy: _grpc.UnaryStreamMultiCallable[_policy_pb2.WatchPolicyRequest, _policy_pb2.WatchPolicyResponse]
     """Streams what says who may do what: all of it now, and again after each change, with heartbeats."""
+    RecordToolLogin: _grpc.UnaryUnaryMultiCallable[_policy_pb2.RecordToolLoginRequest, _policy_pb2.RecordToolLoginResponse]
+    """Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+    what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+    """
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
@@ -161,6 +165,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchPolicy: _aio.UnaryStreamMultiCallable[_policy_pb2.WatchPolicyRequest, _policy_pb2.WatchPolicyResponse]  # type: ignore[assignment]
     """Streams what says who may do what: all of it now, and again after each change, with heartbeats."""
+    RecordToolLogin: _aio.UnaryUnaryMultiCallable[_policy_pb2.RecordToolLoginRequest, _policy_pb2.RecordToolLoginResponse]  # type: ignore[assignment]
+    """Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+    what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+    """
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
@@ -348,5 +356,15 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_policy_pb2.WatchPolicyResponse], _abc.AsyncIterator[_policy_pb2.WatchPolicyResponse]]:
         """Streams what says who may do what: all of it now, and again after each change, with heartbeats."""
+
+    @_abc_1.abstractmethod
+    def RecordToolLogin(
+        self,
+        request: _policy_pb2.RecordToolLoginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_policy_pb2.RecordToolLoginResponse, _abc.Awaitable[_policy_pb2.RecordToolLoginResponse]]:
+        """Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+        what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+        """
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwright.executor.v1 import tools_pb2 as turnwright_dot_executor_dot_v1_dot_tools__pb2
 from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_access__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/tool/v1/login_service.proto\x12\x12turnwright.tool.v1\x1a turnwright/types/v1/access.proto\"\xbc\x01\n\x0cLoginRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12/\n\x05\x62\x65gin\x18\x03 \x01(\x0b\x32\x1e.turnwright.tool.v1.BeginLoginH\x00\x12\x35\n\x08\x63omplete\x18\x04 \x01(\x0b\x32!.turnwright.tool.v1.CompleteLoginH\x00\x12+\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1c.turnwright.tool.v1.EndLoginH\x00\x42\x06\n\x04step\"H\n\nBeginLogin\x12\x10\n\x08redirect\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x15\n\rclient_secret\x18\x03 \x01(\t\"0\n\rCompleteLogin\x12\r\n\x05login\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61llback\x18\x02 \x01(\t\"\n\n\x08\x45ndLogin\"/\n\rLoginResponse\x12\r\n\x05login\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t2d\n\x0cLoginService\x12T\n\x05Login\x12 .turnwright.tool.v1.LoginRequest\x1a!.turnwright.tool.v1.LoginResponse\"\x06\xf2\xe2\x18\x02\x08\nB\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&turnwright/tool/v1/login_service.proto\x12\x12turnwright.tool.v1\x1a\"turnwright/executor/v1/tools.proto\x1a turnwright/types/v1/access.proto\"\xd8\x01\n\x0cLoginRequest\x12>\n\x05\x62\x65gin\x18\x03 \x01(\x0b\x32-.turnwright.executor.v1.BeginToolLoginRequestH\x00\x12\x44\n\x08\x63omplete\x18\x04 \x01(\x0b\x32\x30.turnwright.executor.v1.CompleteToolLoginRequestH\x00\x12:\n\x03\x65nd\x18\x05 \x01(\x0b\x32+.turnwright.executor.v1.EndToolLoginRequestH\x00\x42\x06\n\x04step\"N\n\rLoginResponse\x12=\n\x05\x62\x65gun\x18\x01 \x01(\x0b\x32..turnwright.executor.v1.BeginToolLoginResponse2d\n\x0cLoginService\x12T\n\x05Login\x12 .turnwright.tool.v1.LoginRequest\x1a!.turnwright.tool.v1.LoginResponse\"\x06\xf2\xe2\x18\x02\x08\nB\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,16 +36,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\026com.turnwright.tool.v1P\001ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\252\002\022Turnwright.Tool.V1\312\002\022Turnwright\\Tool\\V1\352\002\024Turnwright::Tool::V1'
   _globals['_LOGINSERVICE'].methods_by_name['Login']._loaded_options = None
   _globals['_LOGINSERVICE'].methods_by_name['Login']._serialized_options = b'\362\342\030\002\010\n'
-  _globals['_LOGINREQUEST']._serialized_start=97
-  _globals['_LOGINREQUEST']._serialized_end=285
-  _globals['_BEGINLOGIN']._serialized_start=287
-  _globals['_BEGINLOGIN']._serialized_end=359
-  _globals['_COMPLETELOGIN']._serialized_start=361
-  _globals['_COMPLETELOGIN']._serialized_end=409
-  _globals['_ENDLOGIN']._serialized_start=411
-  _globals['_ENDLOGIN']._serialized_end=421
-  _globals['_LOGINRESPONSE']._serialized_start=423
-  _globals['_LOGINRESPONSE']._serialized_end=470
-  _globals['_LOGINSERVICE']._serialized_start=472
-  _globals['_LOGINSERVICE']._serialized_end=572
+  _globals['_LOGINREQUEST']._serialized_start=133
+  _globals['_LOGINREQUEST']._serialized_end=349
+  _globals['_LOGINRESPONSE']._serialized_start=351
+  _globals['_LOGINRESPONSE']._serialized_end=429
+  _globals['_LOGINSERVICE']._serialized_start=431
+  _globals['_LOGINSERVICE']._serialized_end=531
 # @@protoc_insertion_point(module_scope)

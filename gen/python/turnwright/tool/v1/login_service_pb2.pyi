@@ -5,6 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from turnwright.executor.v1 import tools_pb2 as _tools_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,39 +19,35 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class LoginRequest(_message.Message):
-    """A step of a login."""
+    """A step of a login: exactly one, with the server's project and name as it was called for."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PROJECT_FIELD_NUMBER: _builtins.int
     BEGIN_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """The project whose own server it is. Empty: a server of the deployment."""
     @_builtins.property
-    def begin(self) -> Global___BeginLogin:
+    def begin(self) -> _tools_pb2.BeginToolLoginRequest:
         """Begins."""
 
     @_builtins.property
-    def complete(self) -> Global___CompleteLogin:
+    def complete(self) -> _tools_pb2.CompleteToolLoginRequest:
         """Completes."""
 
     @_builtins.property
-    def end(self) -> Global___EndLogin:
+    def end(self) -> _tools_pb2.EndToolLoginRequest:
         """Ends what there is."""
 
     def __init__(
         self,
         *,
-        project: _builtins.str = ...,
-        begin: Global___BeginLogin | None = ...,
-        complete: Global___CompleteLogin | None = ...,
-        end: Global___EndLogin | None = ...,
+        begin: _tools_pb2.BeginToolLoginRequest | None = ...,
+        complete: _tools_pb2.CompleteToolLoginRequest | None = ...,
+        end: _tools_pb2.EndToolLoginRequest | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "complete", b"complete", "end", b"end", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "complete", b"complete", "end", b"end", "project", b"project", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "complete", b"complete", "end", b"end", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["begin", "complete", "end"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
@@ -59,99 +56,24 @@ class LoginRequest(_message.Message):
 Global___LoginRequest: _TypeAlias = LoginRequest  # noqa: Y015
 
 @_typing.final
-class BeginLogin(_message.Message):
-    """As BeginToolLoginRequest has it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REDIRECT_FIELD_NUMBER: _builtins.int
-    CLIENT_ID_FIELD_NUMBER: _builtins.int
-    CLIENT_SECRET_FIELD_NUMBER: _builtins.int
-    redirect: _builtins.str
-    """Where the browser is sent."""
-    client_id: _builtins.str
-    """Id of a client that was registered by hand. Empty: one is registered."""
-    client_secret: _builtins.str
-    """Its secret. Empty: none."""
-    def __init__(
-        self,
-        *,
-        redirect: _builtins.str = ...,
-        client_id: _builtins.str = ...,
-        client_secret: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_secret", b"client_secret", "redirect", b"redirect"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___BeginLogin: _TypeAlias = BeginLogin  # noqa: Y015
-
-@_typing.final
-class CompleteLogin(_message.Message):
-    """As CompleteToolLoginRequest has it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LOGIN_FIELD_NUMBER: _builtins.int
-    CALLBACK_FIELD_NUMBER: _builtins.int
-    login: _builtins.str
-    """Id of the login."""
-    callback: _builtins.str
-    """The address that the browser was sent to."""
-    def __init__(
-        self,
-        *,
-        login: _builtins.str = ...,
-        callback: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["callback", b"callback", "login", b"login"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CompleteLogin: _TypeAlias = CompleteLogin  # noqa: Y015
-
-@_typing.final
-class EndLogin(_message.Message):
-    """As EndToolLoginRequest has it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EndLogin: _TypeAlias = EndLogin  # noqa: Y015
-
-@_typing.final
 class LoginResponse(_message.Message):
     """What a step has come to."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    LOGIN_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    login: _builtins.str
-    """After `begin`: id of the login."""
-    address: _builtins.str
-    """After `begin`: the address to open."""
+    BEGUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begun(self) -> _tools_pb2.BeginToolLoginResponse:
+        """After `begin`: where to log in."""
+
     def __init__(
         self,
         *,
-        login: _builtins.str = ...,
-        address: _builtins.str = ...,
+        begun: _tools_pb2.BeginToolLoginResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "login", b"login"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

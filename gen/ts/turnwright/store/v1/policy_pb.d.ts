@@ -89,6 +89,47 @@ export declare type WatchPolicyResponse = Message<"turnwright.store.v1.WatchPoli
 export declare const WatchPolicyResponseSchema: GenMessage<WatchPolicyResponse>;
 
 /**
+ * Says that a login at an MCP server has begun to count, or has ended.
+ *
+ * @generated from message turnwright.store.v1.RecordToolLoginRequest
+ */
+export declare type RecordToolLoginRequest = Message<"turnwright.store.v1.RecordToolLoginRequest"> & {
+  /**
+   * The project whose own server it is. Empty: a server of the deployment.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Name of the server, at most 128 characters.
+   *
+   * @generated from field: string server = 3;
+   */
+  server: string;
+};
+
+/**
+ * Describes the message turnwright.store.v1.RecordToolLoginRequest.
+ * Use `create(RecordToolLoginRequestSchema)` to create a new message.
+ */
+export declare const RecordToolLoginRequestSchema: GenMessage<RecordToolLoginRequest>;
+
+/**
+ * The audit has a row of it.
+ *
+ * @generated from message turnwright.store.v1.RecordToolLoginResponse
+ */
+export declare type RecordToolLoginResponse = Message<"turnwright.store.v1.RecordToolLoginResponse"> & {
+};
+
+/**
+ * Describes the message turnwright.store.v1.RecordToolLoginResponse.
+ * Use `create(RecordToolLoginResponseSchema)` to create a new message.
+ */
+export declare const RecordToolLoginResponseSchema: GenMessage<RecordToolLoginResponse>;
+
+/**
  * What callers may have under way at one process of a service.
  *
  * @generated from message turnwright.store.v1.CallerQuota

@@ -10,7 +10,7 @@ import { file_turnwright_types_v1_heartbeat } from "../../types/v1/heartbeat_pb.
  * Describes the file turnwright/store/v1/policy.proto.
  */
 export const file_turnwright_store_v1_policy = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3N0b3JlL3YxL3BvbGljeS5wcm90bxITdHVybndyaWdodC5zdG9yZS52MSIrChJXYXRjaFBvbGljeVJlcXVlc3QSFQoNa25vd25fdmVyc2lvbhgBIAEoBCL6AQoTV2F0Y2hQb2xpY3lSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgEEioKBmdyYW50cxgCIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuR3JhbnQSGQoRcmV2b2tlZF90b2tlbl9pZHMYAyADKAkSDAoEbGFzdBgEIAEoCBI3Cg1jYWxsZXJfcXVvdGFzGAUgAygLMiAudHVybndyaWdodC5zdG9yZS52MS5DYWxsZXJRdW90YRI2CgloZWFydGJlYXQYDyABKAsyHi50dXJud3JpZ2h0LnR5cGVzLnYxLkhlYXJ0YmVhdEgAiAEBQgwKCl9oZWFydGJlYXQieQoLQ2FsbGVyUXVvdGESDwoHc3ViamVjdBgBIAEoCRISCgVjYWxscxgCIAEoBEgAiAEBEhkKDHVuc2VudF9ieXRlcxgDIAEoBEgBiAEBEg8KB3Byb2plY3QYBCABKAlCCAoGX2NhbGxzQg8KDV91bnNlbnRfYnl0ZXNCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_grant, file_turnwright_types_v1_heartbeat]);
+  fileDesc("CiB0dXJud3JpZ2h0L3N0b3JlL3YxL3BvbGljeS5wcm90bxITdHVybndyaWdodC5zdG9yZS52MSIrChJXYXRjaFBvbGljeVJlcXVlc3QSFQoNa25vd25fdmVyc2lvbhgBIAEoBCL6AQoTV2F0Y2hQb2xpY3lSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgEEioKBmdyYW50cxgCIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuR3JhbnQSGQoRcmV2b2tlZF90b2tlbl9pZHMYAyADKAkSDAoEbGFzdBgEIAEoCBI3Cg1jYWxsZXJfcXVvdGFzGAUgAygLMiAudHVybndyaWdodC5zdG9yZS52MS5DYWxsZXJRdW90YRI2CgloZWFydGJlYXQYDyABKAsyHi50dXJud3JpZ2h0LnR5cGVzLnYxLkhlYXJ0YmVhdEgAiAEBQgwKCl9oZWFydGJlYXQiOQoWUmVjb3JkVG9vbExvZ2luUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEg4KBnNlcnZlchgDIAEoCSIZChdSZWNvcmRUb29sTG9naW5SZXNwb25zZSJ5CgtDYWxsZXJRdW90YRIPCgdzdWJqZWN0GAEgASgJEhIKBWNhbGxzGAIgASgESACIAQESGQoMdW5zZW50X2J5dGVzGAMgASgESAGIAQESDwoHcHJvamVjdBgEIAEoCUIICgZfY2FsbHNCDwoNX3Vuc2VudF9ieXRlc0KkAQoXY29tLnR1cm53cmlnaHQuc3RvcmUudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvc3RvcmUvdjE7c3RvcmV2MaoCE1R1cm53cmlnaHQuU3RvcmUuVjHKAhNUdXJud3JpZ2h0XFN0b3JlXFYx6gIVVHVybndyaWdodDo6U3RvcmU6OlYxYgZwcm90bzM", [file_turnwright_types_v1_grant, file_turnwright_types_v1_heartbeat]);
 
 /**
  * Describes the message turnwright.store.v1.WatchPolicyRequest.
@@ -27,9 +27,23 @@ export const WatchPolicyResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_store_v1_policy, 1);
 
 /**
+ * Describes the message turnwright.store.v1.RecordToolLoginRequest.
+ * Use `create(RecordToolLoginRequestSchema)` to create a new message.
+ */
+export const RecordToolLoginRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_store_v1_policy, 2);
+
+/**
+ * Describes the message turnwright.store.v1.RecordToolLoginResponse.
+ * Use `create(RecordToolLoginResponseSchema)` to create a new message.
+ */
+export const RecordToolLoginResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_store_v1_policy, 3);
+
+/**
  * Describes the message turnwright.store.v1.CallerQuota.
  * Use `create(CallerQuotaSchema)` to create a new message.
  */
 export const CallerQuotaSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_policy, 2);
+  messageDesc(file_turnwright_store_v1_policy, 4);
 

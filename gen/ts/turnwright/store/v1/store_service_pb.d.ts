@@ -9,7 +9,7 @@ import type { ClaimDeliveriesRequestSchema, ClaimDeliveriesResponseSchema, EndDe
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema, WriteTitleRequestSchema, WriteTitleResponseSchema } from "./ledger_pb.js";
 import type { SettleAgentsRequestSchema, SettleAgentsResponseSchema, StartAgentRequestSchema, StartAgentResponseSchema, WaitAgentsRequestSchema, WaitAgentsResponseSchema } from "./agents_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
-import type { WatchPolicyRequestSchema, WatchPolicyResponseSchema } from "./policy_pb.js";
+import type { RecordToolLoginRequestSchema, RecordToolLoginResponseSchema, WatchPolicyRequestSchema, WatchPolicyResponseSchema } from "./policy_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/store_service.proto.
@@ -240,6 +240,17 @@ export declare const StoreService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchPolicyRequestSchema;
     output: typeof WatchPolicyResponseSchema;
+  },
+  /**
+   * Leaves the row of the audit of a login at an MCP server, in the name of whoever has called for it: the login itself is kept by
+   * what calls the server. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such project.
+   *
+   * @generated from rpc turnwright.store.v1.StoreService.RecordToolLogin
+   */
+  recordToolLogin: {
+    methodKind: "unary";
+    input: typeof RecordToolLoginRequestSchema;
+    output: typeof RecordToolLoginResponseSchema;
   },
 }>;
 

@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { BeginToolLoginRequest, BeginToolLoginResponse, CompleteToolLoginRequest, EndToolLoginRequest } from "../../executor/v1/tools_pb.js";
 
 /**
  * Describes the file turnwright/tool/v1/login_service.proto.
@@ -11,20 +12,13 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_turnwright_tool_v1_login_service: GenFile;
 
 /**
- * A step of a login.
+ * A step of a login: exactly one, with the server's project and name as it was called for.
  *
  * @generated from message turnwright.tool.v1.LoginRequest
  */
 export declare type LoginRequest = Message<"turnwright.tool.v1.LoginRequest"> & {
   /**
-   * The project whose own server it is. Empty: a server of the deployment.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Exactly one.
+   * What is to be done.
    *
    * @generated from oneof turnwright.tool.v1.LoginRequest.step
    */
@@ -32,25 +26,25 @@ export declare type LoginRequest = Message<"turnwright.tool.v1.LoginRequest"> & 
     /**
      * Begins.
      *
-     * @generated from field: turnwright.tool.v1.BeginLogin begin = 3;
+     * @generated from field: turnwright.executor.v1.BeginToolLoginRequest begin = 3;
      */
-    value: BeginLogin;
+    value: BeginToolLoginRequest;
     case: "begin";
   } | {
     /**
      * Completes.
      *
-     * @generated from field: turnwright.tool.v1.CompleteLogin complete = 4;
+     * @generated from field: turnwright.executor.v1.CompleteToolLoginRequest complete = 4;
      */
-    value: CompleteLogin;
+    value: CompleteToolLoginRequest;
     case: "complete";
   } | {
     /**
      * Ends what there is.
      *
-     * @generated from field: turnwright.tool.v1.EndLogin end = 5;
+     * @generated from field: turnwright.executor.v1.EndToolLoginRequest end = 5;
      */
-    value: EndLogin;
+    value: EndToolLoginRequest;
     case: "end";
   } | { case: undefined; value?: undefined };
 };
@@ -62,99 +56,17 @@ export declare type LoginRequest = Message<"turnwright.tool.v1.LoginRequest"> & 
 export declare const LoginRequestSchema: GenMessage<LoginRequest>;
 
 /**
- * As BeginToolLoginRequest has it.
- *
- * @generated from message turnwright.tool.v1.BeginLogin
- */
-export declare type BeginLogin = Message<"turnwright.tool.v1.BeginLogin"> & {
-  /**
-   * Where the browser is sent.
-   *
-   * @generated from field: string redirect = 1;
-   */
-  redirect: string;
-
-  /**
-   * Id of a client that was registered by hand. Empty: one is registered.
-   *
-   * @generated from field: string client_id = 2;
-   */
-  clientId: string;
-
-  /**
-   * Its secret. Empty: none.
-   *
-   * @generated from field: string client_secret = 3;
-   */
-  clientSecret: string;
-};
-
-/**
- * Describes the message turnwright.tool.v1.BeginLogin.
- * Use `create(BeginLoginSchema)` to create a new message.
- */
-export declare const BeginLoginSchema: GenMessage<BeginLogin>;
-
-/**
- * As CompleteToolLoginRequest has it.
- *
- * @generated from message turnwright.tool.v1.CompleteLogin
- */
-export declare type CompleteLogin = Message<"turnwright.tool.v1.CompleteLogin"> & {
-  /**
-   * Id of the login.
-   *
-   * @generated from field: string login = 1;
-   */
-  login: string;
-
-  /**
-   * The address that the browser was sent to.
-   *
-   * @generated from field: string callback = 2;
-   */
-  callback: string;
-};
-
-/**
- * Describes the message turnwright.tool.v1.CompleteLogin.
- * Use `create(CompleteLoginSchema)` to create a new message.
- */
-export declare const CompleteLoginSchema: GenMessage<CompleteLogin>;
-
-/**
- * As EndToolLoginRequest has it.
- *
- * @generated from message turnwright.tool.v1.EndLogin
- */
-export declare type EndLogin = Message<"turnwright.tool.v1.EndLogin"> & {
-};
-
-/**
- * Describes the message turnwright.tool.v1.EndLogin.
- * Use `create(EndLoginSchema)` to create a new message.
- */
-export declare const EndLoginSchema: GenMessage<EndLogin>;
-
-/**
  * What a step has come to.
  *
  * @generated from message turnwright.tool.v1.LoginResponse
  */
 export declare type LoginResponse = Message<"turnwright.tool.v1.LoginResponse"> & {
   /**
-   * After `begin`: id of the login.
+   * After `begin`: where to log in.
    *
-   * @generated from field: string login = 1;
+   * @generated from field: turnwright.executor.v1.BeginToolLoginResponse begun = 1;
    */
-  login: string;
-
-  /**
-   * After `begin`: the address to open.
-   *
-   * @generated from field: string address = 2;
-   */
-  address: string;
+  begun?: BeginToolLoginResponse | undefined;
 };
 
 /**

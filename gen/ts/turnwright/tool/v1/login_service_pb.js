@@ -3,13 +3,14 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_turnwright_executor_v1_tools } from "../../executor/v1/tools_pb.js";
 import { file_turnwright_types_v1_access } from "../../types/v1/access_pb.js";
 
 /**
  * Describes the file turnwright/tool/v1/login_service.proto.
  */
 export const file_turnwright_tool_v1_login_service = /*@__PURE__*/
-  fileDesc("CiZ0dXJud3JpZ2h0L3Rvb2wvdjEvbG9naW5fc2VydmljZS5wcm90bxISdHVybndyaWdodC50b29sLnYxIrwBCgxMb2dpblJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIvCgViZWdpbhgDIAEoCzIeLnR1cm53cmlnaHQudG9vbC52MS5CZWdpbkxvZ2luSAASNQoIY29tcGxldGUYBCABKAsyIS50dXJud3JpZ2h0LnRvb2wudjEuQ29tcGxldGVMb2dpbkgAEisKA2VuZBgFIAEoCzIcLnR1cm53cmlnaHQudG9vbC52MS5FbmRMb2dpbkgAQgYKBHN0ZXAiSAoKQmVnaW5Mb2dpbhIQCghyZWRpcmVjdBgBIAEoCRIRCgljbGllbnRfaWQYAiABKAkSFQoNY2xpZW50X3NlY3JldBgDIAEoCSIwCg1Db21wbGV0ZUxvZ2luEg0KBWxvZ2luGAEgASgJEhAKCGNhbGxiYWNrGAIgASgJIgoKCEVuZExvZ2luIi8KDUxvZ2luUmVzcG9uc2USDQoFbG9naW4YASABKAkSDwoHYWRkcmVzcxgCIAEoCTJkCgxMb2dpblNlcnZpY2USVAoFTG9naW4SIC50dXJud3JpZ2h0LnRvb2wudjEuTG9naW5SZXF1ZXN0GiEudHVybndyaWdodC50b29sLnYxLkxvZ2luUmVzcG9uc2UiBvLiGAIICkKeAQoWY29tLnR1cm53cmlnaHQudG9vbC52MVABWkFnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90b29sL3YxO3Rvb2x2MaoCElR1cm53cmlnaHQuVG9vbC5WMcoCElR1cm53cmlnaHRcVG9vbFxWMeoCFFR1cm53cmlnaHQ6OlRvb2w6OlYxYgZwcm90bzM", [file_turnwright_types_v1_access]);
+  fileDesc("CiZ0dXJud3JpZ2h0L3Rvb2wvdjEvbG9naW5fc2VydmljZS5wcm90bxISdHVybndyaWdodC50b29sLnYxItgBCgxMb2dpblJlcXVlc3QSPgoFYmVnaW4YAyABKAsyLS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkJlZ2luVG9vbExvZ2luUmVxdWVzdEgAEkQKCGNvbXBsZXRlGAQgASgLMjAudHVybndyaWdodC5leGVjdXRvci52MS5Db21wbGV0ZVRvb2xMb2dpblJlcXVlc3RIABI6CgNlbmQYBSABKAsyKy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkVuZFRvb2xMb2dpblJlcXVlc3RIAEIGCgRzdGVwIk4KDUxvZ2luUmVzcG9uc2USPQoFYmVndW4YASABKAsyLi50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkJlZ2luVG9vbExvZ2luUmVzcG9uc2UyZAoMTG9naW5TZXJ2aWNlElQKBUxvZ2luEiAudHVybndyaWdodC50b29sLnYxLkxvZ2luUmVxdWVzdBohLnR1cm53cmlnaHQudG9vbC52MS5Mb2dpblJlc3BvbnNlIgby4hgCCApCngEKFmNvbS50dXJud3JpZ2h0LnRvb2wudjFQAVpBZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdG9vbC92MTt0b29sdjGqAhJUdXJud3JpZ2h0LlRvb2wuVjHKAhJUdXJud3JpZ2h0XFRvb2xcVjHqAhRUdXJud3JpZ2h0OjpUb29sOjpWMWIGcHJvdG8z", [file_turnwright_executor_v1_tools, file_turnwright_types_v1_access]);
 
 /**
  * Describes the message turnwright.tool.v1.LoginRequest.
@@ -19,32 +20,11 @@ export const LoginRequestSchema = /*@__PURE__*/
   messageDesc(file_turnwright_tool_v1_login_service, 0);
 
 /**
- * Describes the message turnwright.tool.v1.BeginLogin.
- * Use `create(BeginLoginSchema)` to create a new message.
- */
-export const BeginLoginSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_login_service, 1);
-
-/**
- * Describes the message turnwright.tool.v1.CompleteLogin.
- * Use `create(CompleteLoginSchema)` to create a new message.
- */
-export const CompleteLoginSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_login_service, 2);
-
-/**
- * Describes the message turnwright.tool.v1.EndLogin.
- * Use `create(EndLoginSchema)` to create a new message.
- */
-export const EndLoginSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_login_service, 3);
-
-/**
  * Describes the message turnwright.tool.v1.LoginResponse.
  * Use `create(LoginResponseSchema)` to create a new message.
  */
 export const LoginResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_tool_v1_login_service, 4);
+  messageDesc(file_turnwright_tool_v1_login_service, 1);
 
 /**
  * Logins at MCP servers, as what calls those serves them to executors beside ToolService. Clients call BeginToolLogin,
