@@ -130,13 +130,13 @@ class AgentTools:
         self.leaving = asyncio.Event()
         """Set when this process ends, which no client wanted: their tasks go on."""
 
-    async def of_caller(self, token: str) -> AgentTools:
-        """The tools with the rights of this token. Raises UNAUTHENTICATED."""
+    async def of_caller(self, token: str) -> tuple[str, AgentTools]:
+        """Whose token this is, and the tools with its rights. Raises UNAUTHENTICATED."""
         client = self._client.as_caller(token)
-        await client.identity(with_projects=False)
+        identity = await client.identity(with_projects=False)
         theirs = AgentTools(client, self._project, self._model)
         theirs.leaving = self.leaving
-        return theirs
+        return identity.principal, theirs
 
     async def act(self, given: TaskCall, report: ReportTurn) -> Struct:
         options = await self._options(given)

@@ -12,13 +12,14 @@ from hashlib import sha256
 from typing import Final
 
 from connectrpc.errors import ConnectError
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from msgspec import Struct
 
-from turnwright_core.errors import TurnwrightError, UnauthenticatedError
+from turnwright_core.errors import Reason, TurnwrightError, UnauthenticatedError, fault
 from turnwright_core.rpc.certificates import Tls
 from turnwright_kit.http.door import ADMITTED
 from turnwright_kit.http.exchange import Exchange, Receive, Scope, Send
@@ -43,6 +44,8 @@ class AgentPort(Struct, frozen=True):
     """Further names by which it may be called, as a proxy in front sends them in `Host`."""
     sessions_max: int = 200
     """Sessions at a time, of all callers together. Clients of 2026 and later have none."""
+    caller_sessions_max: int = 20
+    """Those of one caller, whatever tokens it has."""
 
     @property
     def place(self) -> str:
@@ -63,13 +66,14 @@ async def open_agent(tools: AgentTools, port: AgentPort, tls: Tls) -> AsyncGener
     TurnwrightError if others could read the tokens.
     """
     server = agent_server(lambda context: context.request.state.tools)  # type: ignore[union-attr]  # by HTTP
-    sessions = StreamableHTTPSessionManager(
+    sessions = _Sessions(
         server,
         security_settings=port.security(),
         session_idle_timeout=SESSION_IDLE_S,
         max_request_body_size=BODY_BYTES_MAX,
         max_sessions=port.sessions_max,
     )
+    sessions.caller_sessions_max = port.caller_sessions_max
     listener = HttpListener(_Door(tools, sessions), f"{port.place}:{port.port}", tls)
     async with sessions.run():
         await listener.start()
@@ -79,6 +83,23 @@ async def open_agent(tools: AgentTools, port: AgentPort, tls: Tls) -> AsyncGener
             tools.leaving.set()
             listener.close()
             await listener.ended(0)
+
+
+_ADMIT: Final = StreamableHTTPSessionManager._admit_session  # noqa: SLF001 - one without it fails here, not in silence
+
+
+class _Sessions(StreamableHTTPSessionManager):
+    """The sessions, and a bound for each caller, which those of the SDK have not."""
+
+    caller_sessions_max: int
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        assert requestor is not None, "the door says whose a request is"
+        whose, limit = requestor["subject"], self.caller_sessions_max
+        if sum(one["subject"] == whose for one in self._session_owners.values()) >= limit:
+            text = f"This caller has {limit} sessions open, the most of one: end some (DELETE), then retry."
+            raise fault(Reason.QUEUE_FULL, text, queue="sessions", limit=limit)
+        return _ADMIT(self, requestor)
 
 
 class _Door:
@@ -102,7 +123,7 @@ class _Door:
             await exchange.refuse(401, "unauthenticated", message)
             return
         try:
-            tools = await self._tools.of_caller(token)
+            principal, tools = await self._tools.of_caller(token)
         except TurnwrightError as error:
             is_stranger = isinstance(error, UnauthenticatedError)
             status, code = (401, "unauthenticated") if is_stranger else (503, "unavailable")
@@ -110,11 +131,13 @@ class _Door:
             return
         scope["state"].update({ADMITTED: True, "tools": tools})
         owner = sha256(token.encode()).hexdigest()
-        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[]))
+        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[], subject=principal))
         try:
             await self._sessions.handle_request(scope, exchange.receive, exchange.send)  # type: ignore[arg-type]
         except ConnectError as error:
             await exchange.refuse(408, "deadline_exceeded", error.message)
+        except TurnwrightError as error:
+            await exchange.refuse(429, "resource_exhausted", error.message)
 
     def close(self) -> None:
         """The connections end."""

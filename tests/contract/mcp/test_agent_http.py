@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)
 
 MEMBER, VIEWER = grant_pb2.GRANT_ROLE_MEMBER, grant_pb2.GRANT_ROLE_VIEWER
 ALICE, VERA, MALLORY = (token_for(name) for name in ("alice", "vera", "mallory"))
-SESSIONS_MAX = 8
+SESSIONS_MAX, CALLER_SESSIONS_MAX = 8, 5
 KINDS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 BEGIN = {
     "protocolVersion": "2025-06-18",
@@ -77,9 +77,8 @@ async def served(tmp_path_factory):
 
             # A task of its own: what is set up and what is torn down are different ones.
             async def serve_it():
-                async with open_agent(
-                    tools, AgentPort("127.0.0.1", 0, ["agents.example.com"], SESSIONS_MAX), Tls()
-                ) as found:
+                at = AgentPort("127.0.0.1", 0, ["agents.example.com"], SESSIONS_MAX, CALLER_SESSIONS_MAX)
+                async with open_agent(tools, at, Tls()) as found:
                     url.set_result(found)
                     await is_over.wait()
 
@@ -180,9 +179,23 @@ async def test_a_session_is_found_only_with_the_token_that_began_it(served, name
 
 
 async def test_sessions_and_bodies_are_bounded(served):
-    sessions = [await began(served, ALICE) for _ in range(SESSIONS_MAX)]
-    assert (await served.ask(**bearer(ALICE))).status_code == 503
-    assert [await ended(served, ALICE, one) for one in sessions] == [200] * len(sessions)
+    # One caller leaves room to others, also with several tokens, and with requests at once.
+    tokens = [(ALICE, token_for("alice"))[number % 2] for number in range(SESSIONS_MAX)]
+    answers = await asyncio.gather(*(served.ask(**bearer(token)) for token in tokens))
+    refused = [one for one in answers if one.status_code != 200]
+    assert [one.status_code for one in refused] == [429] * (SESSIONS_MAX - CALLER_SESSIONS_MAX)
+    assert "5 sessions open" in refused[0].json()["message"]
+    others = [(VERA, await began(served, VERA)) for _ in range(SESSIONS_MAX - CALLER_SESSIONS_MAX)]
+    assert (await served.ask(**bearer(VERA))).status_code == 503
+    # Who needs no session is not refused for that.
+    async with served.client(ALICE, mode="auto") as alice:
+        assert not (await alice.call_tool("runs", {})).is_error
+    sessions = [
+        (token, {"mcp_session_id": one.headers["mcp-session-id"]})
+        for token, one in zip(tokens, answers, strict=True)
+        if one.status_code == 200
+    ]
+    assert [await ended(served, *one) for one in (*sessions, *others)] == [200] * SESSIONS_MAX
     await ended(served, ALICE, await began(served, ALICE))
     # Its length is told, and nothing of it sent: what is sent and not read may cost the answer.
     place = urlsplit(served.url)
