@@ -45,8 +45,8 @@ from turnwright_store.sql import control as rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import schedules as schedule_rows
 from turnwright_store.sql.agents import list_agents, rename_origin, with_agents
+from turnwright_store.sql.control import add_name_change
 from turnwright_store.sql.registry import find_model, get_model
-from turnwright_store.sql.run_names import add_name_change
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.views import list_entry_rows
 

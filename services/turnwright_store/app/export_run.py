@@ -31,7 +31,7 @@ from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app.plans import list_plans
 from turnwright_store.app.read_view import ENTRY_BYTES, weight_of
 from turnwright_store.app.registry import list_loops, turns_by_number, with_origin
-from turnwright_store.app.run_messages import list_messages
+from turnwright_store.app.run_details import list_messages
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database

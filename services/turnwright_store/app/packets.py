@@ -41,8 +41,7 @@ from turnwright_store.domain.packets import (
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.forks import run_of_turn
-from turnwright_store.sql.packets import PacketRow, block_texts, stored_blocks
-from turnwright_store.sql.pieces import compressed_texts, load_texts
+from turnwright_store.sql.packets import PacketRow, block_texts, compressed_texts, load_texts, stored_blocks
 from turnwright_store.sql.runs import RunHead, get_run
 
 _PIECES_AT_ONCE: Final = 100

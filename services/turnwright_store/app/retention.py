@@ -37,9 +37,9 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import ANY_SCOPE, Database, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.agents import reopen_agents
+from turnwright_store.sql.control import add_name_change, drop_name_changes
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions
-from turnwright_store.sql.run_names import add_name_change, drop_name_changes
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.scopes import bump_scope
 

@@ -39,11 +39,10 @@ from turnwright_store.domain.runs_cursor import (
 from turnwright_store.domain.viewers import viewer_in
 from turnwright_store.ports import ANY_SCOPE, Database, Subscription
 from turnwright_store.sql import control as rows
-from turnwright_store.sql.control import RunStand
+from turnwright_store.sql.control import RunStand, names_since
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.registry import ProjectRow, get_project
-from turnwright_store.sql.run_names import names_since
 from turnwright_store.sql.runs import RunRow
 
 RUNS_PER_PAGE: Final = 100

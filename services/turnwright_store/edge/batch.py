@@ -1,20 +1,27 @@
-"""Group commit: one batch of requests as one transaction, in the writer thread; the same for every database.
+"""Group commit: a bounded queue of the writes that wait, and one batch of them as one transaction, by the writer.
 
-Every exception of a request is passed to its caller; those of the whole transaction are handled by the database's
-writer.
+There is no artificial delay: under load the next batch gathers while the last one is being written. It is the same for
+every database. Every exception of a request is passed to its caller; those of the whole transaction are handled by the
+database's writer. Source: architecture 3, 12.2; docs/adr/0003.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from itertools import accumulate, islice, takewhile
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
+from turnwright_core.errors import Reason, fault
+from turnwright_store.edge.readers import queue_full
 from turnwright_store.edge.thread import CaughtError
+from turnwright_store.edge.wakeups import Wakeups
 from turnwright_store.ports import ScopeDelta, Transaction, Work
 
 T = TypeVar("T")
@@ -115,3 +122,67 @@ def fail_jobs(batch: Iterable[Job[Any]], error: Exception) -> None:
     for job in batch:
         job.error = job.error or error
         job.bumped, job.deltas = set(), {}
+
+
+Post = Callable[[Callable[[], None], Callable[[], None]], None]
+"""Calls a function in the writer's thread, then another one in the event loop."""
+
+Write = Callable[[list[Job[Any]]], None]
+"""Commits a batch, which leaves a result or an error in each job."""
+
+LOCKS_MAX: Final = 1000
+"""Maximum number of locks for a batch of several requests: a server has some thousand for all clients."""
+
+
+class WriteQueue:
+    """Takes all waiting writes, up to a limit, and commits them as one batch."""
+
+    def __init__(self, post: Post, write: Write, wakeups: Wakeups, *, queue_max: int, batch_max: int) -> None:
+        """`queue_max` limits waiting requests, `batch_max` the size of a group commit."""
+        self._post, self._write = post, write
+        self._wakeups = wakeups
+        self._queue_max = queue_max
+        self._batch_max = batch_max
+        self._jobs: deque[Job[Any]] = deque()
+        self._closing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def close(self) -> None:
+        """Accept no more, and write what waits."""
+        self._closing = True
+        await self._idle.wait()
+
+    async def put(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
+        """Queue a write; returns its result after the commit. Raises QUEUE_FULL, DRAINING, and what it raises."""
+        if self._closing:
+            raise fault(Reason.DRAINING, "The store is shutting down: retry.")
+        if len(self._jobs) >= self._queue_max:
+            raise queue_full("writer", self._queue_max)
+        loop = asyncio.get_running_loop()
+        job: Job[T] = Job(work, durability, locks, loop.create_future())
+        self._jobs.append(job)
+        if self._idle.is_set():
+            self._idle.clear()
+            # Requests of the same iteration of the event loop share the batch.
+            loop.call_soon(self._next)
+        return await job.answer
+
+    def _next(self) -> None:
+        """Pass the next batch to the idle writer."""
+        if not self._jobs:
+            self._idle.set()
+            return
+        batch = [self._jobs.popleft() for _ in range(self._batch_size())]
+        self._post(partial(self._write, batch), partial(self._done, batch))
+
+    def _batch_size(self) -> int:
+        names = accumulate(len(job.locks) for job in islice(self._jobs, self._batch_max))
+        return max(1, sum(1 for _ in takewhile(LOCKS_MAX.__ge__, names)))
+
+    def _done(self, batch: list[Job[Any]]) -> None:
+        self._next()
+        for job in batch:
+            self._wakeups.wake(job.bumped, job.deltas)
+        for job in batch:
+            job.reply()

@@ -23,9 +23,9 @@ from turnwright_values.store import Durability
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.logs import get_logger
 from turnwright_kit.threads import DaemonThreadPool
+from turnwright_store.edge.batch import WriteQueue
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, CHECKPOINT_PAGES, SqliteLink, SqliteReaders, SqliteWriter
 from turnwright_store.edge.lock import FileLock
-from turnwright_store.edge.queues import WriteQueue
 from turnwright_store.edge.schema import is_behind, upgrade_to_head
 from turnwright_store.edge.sqlite_codes import (
     driver_error,

@@ -17,8 +17,7 @@ from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import entry_to_pb, hit_to_pb
 from turnwright_core.wire.schemes import categories_from_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
-from turnwright_store.app.read_entries import read_entry
+from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, read_entry, time_limit
 from turnwright_store.app.search import search_entries
 from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 from turnwright_store.rpc.read_servicer import at_of

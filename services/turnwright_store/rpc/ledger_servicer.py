@@ -33,7 +33,7 @@ from turnwright_core.wire.runs import (
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_store.app import agents, commands, control, leases, ledger
 from turnwright_store.app.agent_ends import settle_agents
-from turnwright_store.app.project_files import adopt_at_once, adopt_files
+from turnwright_store.app.forks import adopt_at_once, adopt_files
 from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.app.write_entries import write_entries
 from turnwright_store.domain.locks import packets_lock, paths_of, project_lock, run_lock, write_locks

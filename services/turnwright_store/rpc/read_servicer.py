@@ -15,7 +15,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.wire import entries as entry_wire
 from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
-from turnwright_store.app.read_entries import PathsQuery, get_entries
+from turnwright_store.app.list_entries import PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.app.store_rules import newer_schemes
 from turnwright_store.rpc.calls import Calls, address_of, after_cursor, watch

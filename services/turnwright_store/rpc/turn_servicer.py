@@ -13,7 +13,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_store.app import registry
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.packets import read_packet
-from turnwright_store.app.run_messages import list_messages
+from turnwright_store.app.run_details import list_messages
 from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 
 

@@ -1,4 +1,9 @@
-"""Rows for the control of runs: aliases, settings, spend, overviews of a project's runs."""
+"""Rows for the control of runs: aliases, settings, spend, overviews of a project's runs.
+
+Of aliases also when they began and ceased to name runs, as far as the rows of runs do not tell it: a run that is
+removed frees its alias at once and its row goes later, one that is renamed keeps nothing of its old name, and one that
+is imported is as old as its document.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,15 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
+from sqlalchemy import Connection, Text, and_, bindparam, cast, delete, func, literal_column, or_, select, update
 from turnwright_values.store import TitleCall
 from turnwright_values.types import RunSettings, TurnResult
 
 from turnwright_core.runs import RUNNING
 from turnwright_store.domain.runs_cursor import RunMark
 from turnwright_store.domain.viewers import viewer_in
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.inbox import HAS_WAITING, IS_WAITING
 from turnwright_store.sql.registry import ProjectRow
@@ -26,7 +33,7 @@ from turnwright_store.sql.runs import (
     setting_values,
     title_call_json,
 )
-from turnwright_store.sql.tables import agents, runs, scopes, turns, views
+from turnwright_store.sql.tables import agents, run_names, runs, scopes, turns, views
 from turnwright_store.sql.turns import RESULT
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
@@ -168,3 +175,27 @@ def count_proposals(connection: Connection, ids: Sequence[int]) -> dict[int, int
     if not ids:
         return {}
     return {int(row[0]): int(row[1]) for row in connection.execute(_PROPOSED, {"ids": list(ids)})}
+
+
+_ADD: Final = insertion(run_names)
+_SINCE: Final = select(run_names.c.alias).where(
+    run_names.c.project_id == bindparam("project"), run_names.c.change_ms >= bindparam("since_ms")
+)
+_OLD: Final = select(run_names.c.id).where(run_names.c.change_ms < bindparam("before_ms")).limit(bindparam("rows_max"))
+_DROP: Final = delete(run_names).where(run_names.c.id.in_(_OLD))
+
+
+def add_name_change(tx: Transaction, project_id: int, *aliases: str) -> None:
+    """Note that each of these names a run from now on, or none any more."""
+    values = [{"project_id": project_id, "alias": alias, "change_ms": tx.now_ms} for alias in aliases]
+    tx.connection.execute(_ADD, values)
+
+
+def names_since(connection: Connection, project_id: int, since_ms: int) -> set[str]:
+    """Aliases that began or ceased to name a run, however often."""
+    return set(connection.execute(_SINCE, {"project": project_id, "since_ms": since_ms}).scalars())
+
+
+def drop_name_changes(connection: Connection, before_ms: int, rows_max: int) -> int:
+    """Delete old ones, a bounded number; returns how many."""
+    return connection.execute(_DROP, {"before_ms": before_ms, "rows_max": rows_max}).rowcount

@@ -22,9 +22,9 @@ from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.clauses import insertion, number
+from turnwright_store.sql.control import add_name_change
 from turnwright_store.sql.loops import add_loop, write_loop
 from turnwright_store.sql.registry import ProjectRow
-from turnwright_store.sql.run_names import add_name_change
 from turnwright_store.sql.runs import setting_values, title_call_json
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import runs, scopes, turns

@@ -33,7 +33,7 @@ packets = Table(
     compressed_column("note", ""),
     # Model calls that were made with it, or were about to be.
     number_column("calls"),
-    # The texts that no earlier packet of the run has, but for long ones, which are blocks (see sql.pieces).
+    # The texts that no earlier packet of the run has, but for long ones, which are blocks (see sql.packets).
     Column("pieces", LargeBinary),
     PrimaryKeyConstraint("run_id", "turn"),
 )

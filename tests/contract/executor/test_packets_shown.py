@@ -15,7 +15,7 @@ from turnwright_core.packet_values import PacketMessage
 from turnwright_core.wire.owner_calls import packet_from_pb, packet_to_pb
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.ports.packets import AssembledMessage, Packet
-from turnwright_store.sql.pieces import TextGroup
+from turnwright_store.sql.packets import TextGroup
 
 pytestmark = pytest.mark.asyncio
 

@@ -30,7 +30,7 @@ from contract.store.test_streaming import folded
 from turnwright_core.errors import Reason
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_store.edge.backup import back_up, restore
-from turnwright_store.sql.pieces import TextGroup
+from turnwright_store.sql.packets import TextGroup
 from turnwright_store.sql.tables import packets, versions
 
 pytestmark = pytest.mark.asyncio

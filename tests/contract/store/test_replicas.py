@@ -25,7 +25,7 @@ from contract.store.harness import (
     working_run,
 )
 from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
-from turnwright_store.edge.postgres_writer import ENTRY_IDS_AT_ONCE
+from turnwright_store.edge.postgres import ENTRY_IDS_AT_ONCE
 
 # A file of SQLite belongs to one process.
 pytestmark = [pytest.mark.asyncio, POSTGRESQL_ONLY]

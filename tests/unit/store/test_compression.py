@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turnwright_store.sql.compression import DICTIONARY, compress, compress_against, decompress, decompress_against
-from turnwright_store.sql.pieces import ReferencedBody, grouped
+from turnwright_store.sql.packets import ReferencedBody, grouped
 
 TEXTS = st.builds(lambda part, times: part * times, st.text(max_size=40), st.integers(0, 200))
 

@@ -8,8 +8,8 @@ from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import idempotency as rows
+from turnwright_store.sql.control import add_name_change, drop_name_changes, names_since
 from turnwright_store.sql.idempotency import RequestKey
-from turnwright_store.sql.run_names import add_name_change, drop_name_changes, names_since
 
 DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS

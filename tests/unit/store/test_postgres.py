@@ -14,10 +14,9 @@ from turnwright_values.store import Durability
 
 from sql_counter import counted_statements
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_store.edge.postgres import PostgresDatabase
+from turnwright_store.edge.batch import LOCKS_MAX
+from turnwright_store.edge.postgres import EVERYBODY, PAYLOAD_BYTES_MAX, PostgresDatabase, lock_key, lock_keys, payload
 from turnwright_store.edge.postgres_link import ATTEMPTS_MAX, DatabaseUnreachableError, Server
-from turnwright_store.edge.postgres_writer import EVERYBODY, PAYLOAD_BYTES_MAX, lock_key, lock_keys, payload
-from turnwright_store.edge.queues import LOCKS_MAX
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
