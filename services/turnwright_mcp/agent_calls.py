@@ -27,8 +27,6 @@ from turnwright_mcp.registration import McpServer
 from turnwright_mcp.results import BAD_GATEWAY, failure
 from turnwright_mcp.transports import UNREADABLE_MAX, Complaint, line_of
 
-QUESTIONS_MAX: Final = 16
-"""Questions of an agent that wait at a time; further ones are answered with `cancelled`."""
 UNANSWERED_MAX: Final = 64
 """Requests of an agent without an answer, after which nothing more is read of it."""
 CANCEL_S: Final = 1.0
@@ -48,7 +46,6 @@ class AgentCall(HeldCall):
         self._report = AgentReport(server.name, self.progressed)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session = ""
-        self._questions = 0
 
     async def begin(self) -> None:
         """Start it. Raises ServerAwayError: then it was not prompted."""
@@ -60,6 +57,7 @@ class AgentCall(HeldCall):
             raise
 
     def ended(self) -> None:
+        super().ended()
         if not self._ready.done():
             self._ready.set_exception(ServerAwayError(f"The agent {self._server.name} was stopped while it started."))
 
@@ -126,15 +124,11 @@ class AgentCall(HeldCall):
         raise RequestError.method_not_found(str(method)[:100])
 
     async def _permitted(self, request: RequestPermissionRequest) -> Any:
-        if not self._session or request.session_id != self._session or self._questions >= QUESTIONS_MAX:
+        if not self._session or request.session_id != self._session:
             return _CANCELLED
-        self._questions += 1
-        try:
-            chosen = await self.ask(
-                partial(permission_text, self._server.name, request), partial(option_for, request.options)
-            )
-        finally:
-            self._questions -= 1
+        chosen = await self.ask(
+            partial(permission_text, self._server.name, request), partial(option_for, request.options)
+        )
         return {"outcome": {"outcome": "selected", "optionId": chosen}} if chosen else _CANCELLED
 
 

@@ -49,14 +49,12 @@ class McpCall(HeldCall):
     def begin(self, answered: Answered | None = None) -> None:
         """Raises AnswerError if a stored question does not get what it asks for."""
         given = {} if answered is None else self._given(answered)
-        self._connection.busy += 1
-        self._connection.elicit, self._connection.sample = self._elicit, self._sample
+        self._connection.calls.append(self)
         self.start(self._work(**given), f"mcp call {self._tool}")
 
     def ended(self) -> None:
-        self._connection.busy -= 1
-        if not self._connection.busy:
-            self._connection.elicit = self._connection.sample = None
+        super().ended()
+        self._connection.calls.remove(self)
 
     async def _work(self, **given: Any) -> None:
         """Never raises: whatever happens is an event."""
@@ -128,7 +126,7 @@ class McpCall(HeldCall):
             raise MCPError.from_error_data(answer)
         return answer
 
-    async def _sample(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
+    async def sampled(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
         request = model_request(params)
         if isinstance(request, types.ErrorData):
             return request
@@ -138,7 +136,7 @@ class McpCall(HeldCall):
         at = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
         self.progressed(f"{at}: {message}\n" if message else f"{at}\n")
 
-    async def _elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+    async def elicited(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
         answer = await self.ask(partial(question_text, params), partial(answer_of, params))
         return answer or types.ElicitResult(action="cancel")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol
 
 import mcp_types as types
 from mcp import Client
@@ -21,6 +21,7 @@ from turnwright.tool.v1 import tool_service_pb2
 
 from turnwright_core import __version__
 from turnwright_kit.logs import get_logger
+from turnwright_mcp.incoming import OpenStreams
 from turnwright_mcp.registration import McpRegistration, McpServer
 from turnwright_mcp.results import tools_to_pb
 from turnwright_mcp.transports import Complaint, Streams
@@ -41,9 +42,17 @@ LOGIN_NEEDED: Final = -32099
 
 _log = get_logger("mcp")
 
-Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
-Sample = Callable[[types.CreateMessageRequestParams], Awaitable[types.CreateMessageResult | types.ErrorData]]
 Transport = Callable[[Complaint], AbstractAsyncContextManager[Streams]]
+
+
+class Asking(Protocol):
+    """A call in progress, to which questions of its server belong."""
+
+    async def elicited(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+        """What a person answers."""
+
+    async def sampled(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
+        """What a model answers."""
 
 
 class ServerAwayError(Exception):
@@ -71,12 +80,9 @@ class McpConnection:
         """`root`: of the project, of which the server is told."""
         self.server, self.registration, self.root = server, registration, root
         self.used_s = time.monotonic()
-        self.busy = 0
-        """Calls in progress."""
+        self.calls: list[Asking] = []
+        """Those in progress."""
         self._wanted = 0
-        self.elicit: Elicit | None = None
-        """Where questions of the server go while there is a call that they can belong to."""
-        self.sample: Sample | None = None
         self._client: Client | None = None
         self._holding: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Client] | None = None
@@ -94,7 +100,7 @@ class McpConnection:
 
     @property
     def is_idle(self) -> bool:
-        return not self.busy and not self._wanted
+        return not self.calls and not self._wanted
 
     @property
     def complaint(self) -> str:
@@ -181,7 +187,7 @@ class McpConnection:
 
     def _session(self, streams: Streams) -> Client:
         return Client(
-            _Opened(streams),
+            OpenStreams(streams),
             elicitation_callback=self._elicited,
             sampling_callback=self._sampled,
             list_roots_callback=self._roots,
@@ -217,9 +223,9 @@ class McpConnection:
     ) -> types.ElicitResult | types.ErrorData:
         del context
         # With several calls in progress nobody can know whose question it is, and so whom to ask.
-        if self.elicit is None or self.busy != 1:
+        if len(self.calls) != 1:
             return types.ElicitResult(action="cancel")
-        return await self.elicit(params)
+        return await self.calls[0].elicited(params)
 
     async def _sampled(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
@@ -232,10 +238,10 @@ class McpConnection:
         if not self.registration.sampling:
             text = f"Nobody has allowed {self.server.name} to ask a model: `sampling` of its registration names one."
             return types.ErrorData(code=types.INVALID_REQUEST, message=text)
-        if self.sample is None or self.busy != 1:
+        if len(self.calls) != 1:
             text = "A model is asked for one call at a time: it is not known for which of several this is."
             return types.ErrorData(code=types.INVALID_REQUEST, message=text)
-        return await self.sample(params)
+        return await self.calls[0].sampled(params)
 
     async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult:
         del context
@@ -248,61 +254,6 @@ class McpConnection:
     async def _notified(self, message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._listed = None
-
-
-class _Mended:
-    """A stream of messages in which one odd tool does not cost its list the others."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def receive(self) -> Any:
-        return _mend(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> _Mended:
-        return self
-
-    async def __anext__(self) -> Any:
-        return _mend(await anext(self._stream))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stream.aclose()
-
-
-def _mend(message: Any) -> Any:
-    """Tools without a name are left out; those with a schema that is none of an object take any arguments."""
-    result = getattr(getattr(message, "message", None), "result", None)
-    if isinstance(result, dict) and isinstance(tools := result.get("tools"), list):
-        result["tools"] = [
-            _mended(tool) for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)
-        ]
-    return message
-
-
-def _mended(tool: dict[str, Any]) -> dict[str, Any]:
-    schema = tool.get("inputSchema")
-    is_fit = isinstance(schema, dict) and schema.get("type") == "object"
-    return tool if is_fit else {**tool, "inputSchema": {"type": "object"}}
-
-
-class _Opened:
-    """Streams that are there already, as the SDK takes them."""
-
-    def __init__(self, streams: Streams) -> None:
-        reads, writes = streams
-        self._streams = _Mended(reads), writes
-
-    async def __aenter__(self) -> Any:
-        return self._streams
-
-    async def __aexit__(self, *_: object) -> None:
-        """They are closed by who has opened them."""
 
 
 async def _all_tools(client: Client) -> list[types.Tool]:

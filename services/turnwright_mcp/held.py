@@ -15,6 +15,8 @@ from turnwright.tool.v1 import result_pb2
 
 HELD_S: Final = 3600.0
 """Seconds that a call waits for an answer."""
+QUESTIONS_MAX: Final = 16
+"""Questions of a call that wait at a time; nobody is asked further ones."""
 PROGRESS_CHARS_MAX: Final = 256 * 1024
 """Length of the progress that waits to be sent; more is left out."""
 PROGRESS_ALL_CHARS_MAX: Final = 16 * 1024 * 1024
@@ -57,6 +59,7 @@ class HeldCall:
         self._working: asyncio.Task[None] | None = None
         self._asked: _Asked | None = None
         self._asking = asyncio.Lock()
+        self._questions = 0
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Do the work, which tells by `happened` what it comes to."""
@@ -64,7 +67,9 @@ class HeldCall:
         self._working.add_done_callback(lambda _: self.ended())
 
     def ended(self) -> None:
-        """The work has ended."""
+        """The work has ended, and nobody is asked for it any more."""
+        if self._asked is not None and not self._asked.waiting.done():
+            self._asked.waiting.set_result(None)
 
     def happened(self, event: Question | result_pb2.ToolModelRequest | result_pb2.ToolResult | Exception) -> None:
         self._pieces = []
@@ -86,7 +91,7 @@ class HeldCall:
         self._pieces.append(text.encode(errors="replace").decode())
 
     async def ask(self, text: Callable[[str], str], answer: Callable[[str], Any]) -> Any:
-        """What somebody answers; None: nobody did in time.
+        """What somebody answers; None: nobody did in time, or too many questions wait.
 
         `text` is the question, with what was wrong with the last answer. `answer` makes one of a comment, or raises
         AnswerError.
@@ -94,7 +99,7 @@ class HeldCall:
         return await self._ask(_Asked(False, text, answer, asyncio.get_running_loop().create_future()))
 
     async def ask_model(self, request: result_pb2.ToolModelRequest) -> result_pb2.ToolModelAnswer | None:
-        """What has come of a request to a model; None: nothing in time."""
+        """What has come of a request to a model; None: nothing in time, or too many wait."""
         request.state = HELD
         waiting = asyncio.get_running_loop().create_future()
         answer: result_pb2.ToolModelAnswer | None = await self._ask(
@@ -103,16 +108,27 @@ class HeldCall:
         return answer
 
     async def _ask(self, asked: _Asked, event: result_pb2.ToolModelRequest | None = None) -> Any:
-        async with self._asking:
-            self._asked = asked
-            self.happened(event or self.question(""))
-            try:
-                async with asyncio.timeout(HELD_S):
-                    return await asked.waiting
-            except TimeoutError:
-                return None
-            finally:
-                self._asked = None
+        if self._questions >= QUESTIONS_MAX:
+            return None
+        self._questions += 1
+        try:
+            async with self._asking:
+                return await self._asked_next(asked, event)
+        finally:
+            self._questions -= 1
+
+    async def _asked_next(self, asked: _Asked, event: result_pb2.ToolModelRequest | None) -> Any:
+        if self._working is None or self._working.done():
+            return None
+        self._asked = asked
+        self.happened(event or self.question(""))
+        try:
+            async with asyncio.timeout(HELD_S):
+                return await asked.waiting
+        except TimeoutError:
+            return None
+        finally:
+            self._asked = None
 
     def question(self, problem: str) -> Question:
         """The question of a held call, once more if there is a problem with the answer."""

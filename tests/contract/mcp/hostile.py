@@ -11,7 +11,7 @@ from pathlib import Path
 
 KIND = sys.argv[1]
 FILE = sys.argv[2] if len(sys.argv) > 2 else ""
-VERSION = "2025-06-18" if KIND == "asks" else "2024-11-05"
+VERSION = "2025-06-18" if KIND.startswith("asks") else "2024-11-05"
 HINTS = {"idempotent": {"idempotentHint": True}, "read": {"readOnlyHint": True}}
 
 
@@ -99,6 +99,16 @@ def call(request):  # noqa: C901 - one case for each kind
             send(id=None, error={"code": 1, "message": "no"})
         case "asks":
             asked(request)
+        case "asks-at-once":
+            asked_at_once(request)
+        case "asks-later":
+            # The call that comes second ends first.
+            while (second := receive()).get("method") != "tools/call":
+                continue
+            answered(second)
+            while not Path(f"{FILE}-ended").exists():
+                time.sleep(0.01)
+            asked(request)
         case "samples":
             sampled(request)
         case "shows":
@@ -134,7 +144,7 @@ def asked(request):
         )
         while True:
             message = receive()
-            if message.get("method") == "notifications/cancelled":
+            if message.get("method") == "notifications/cancelled" and "GOES_ON" not in os.environ:
                 return
             if message.get("id") == f"q{number}":
                 break
@@ -143,6 +153,17 @@ def asked(request):
         if os.environ.get("QUESTIONS") == str(number):
             answered(request, json.dumps(message["result"]))
             return
+
+
+def asked_at_once(request):
+    """Asks a hundred questions before it reads an answer, and notes once nobody is asked all but sixteen of them."""
+    for number in range(100):
+        params = {"message": f"Name {number}?", "requestedSchema": {"type": "object", "properties": {}}}
+        send(id=number, method="elicitation/create", params=params)
+    refused = [receive() for _ in range(100 - 16)]
+    noted("refused")
+    receive()
+    answered(request, str({one["error"]["code"] if "error" in one else one["result"]["action"] for one in refused}))
 
 
 def shown(request):

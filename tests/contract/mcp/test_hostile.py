@@ -3,12 +3,16 @@
 import asyncio
 import json
 
+import anyio
 import grpc
 import mcp_types as types
 import pytest
+from mcp.shared.message import SessionMessage
+from turnwright.tool.v1.tool_service_pb2 import CancelRequest
 from turnwright.types.v1.command_record_pb2 import EFFECT_CLASS_IDEMPOTENT, EFFECT_CLASS_OUTSIDE, EFFECT_CLASS_PURE
 
 from contract.mcp.bridging import bridging, hostile, text
+from turnwright_mcp.incoming import REQUEST_CHARS_MAX, REQUESTS_MAX, OpenStreams
 from turnwright_mcp.questions import answer_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -119,12 +123,90 @@ async def test_a_cancelled_question_ends_its_call(tmp_path):
     async with bridging(tmp_path) as bridge:
         server = hostile("asks")
         [asked] = await bridge.dispatch(server, call_id="log://q")
-        from turnwright.tool.v1.tool_service_pb2 import CancelRequest
-
         request = CancelRequest(project=bridge.services.project, run="r", call_id="log://q", epoch=1)
         await bridge.stub.Cancel(request, metadata=bridge.metadata(server))
         lost = await bridge.refused(server, call_id="log://q", proposal_state=asked.proposal.state)
         assert lost.code() is UNAVAILABLE
+
+
+async def test_of_many_questions_at_once_only_some_wait(tmp_path):
+    calls = tmp_path / "calls"
+    async with bridging(tmp_path) as bridge:
+        server = hostile("asks-at-once", str(calls))
+        [asked] = await bridge.dispatch(server, call_id="log://q")
+        async with asyncio.timeout(60):
+            while "refused" not in calls.read_text():  # noqa: ASYNC110 - nothing else tells
+                await asyncio.sleep(0.05)
+        going_on = {"call_id": "log://q", "proposal_state": asked.proposal.state}
+        while (last := (await bridge.dispatch(server, **going_on, comment="Ann"))[-1]).HasField("proposal"):
+            # Those that wait end with the call, which ends once one of them was answered.
+            assert "Name" in last.proposal.body
+        assert "cancel" in text([last])
+
+
+async def test_a_question_is_of_the_call_that_is_left(tmp_path):
+    calls = tmp_path / "calls"
+    async with bridging(tmp_path) as bridge:
+        server = hostile("asks-later", str(calls))
+        await bridge.describe(server)
+        first = asyncio.create_task(bridge.dispatch(server, call_id="log://first"))
+        while not calls.exists():  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.05)
+        assert text(await bridge.dispatch(server)) == "done"
+        (tmp_path / "calls-ended").write_text("")
+        [asked] = await first
+        assert "Name 1?" in asked.proposal.body
+
+
+async def test_a_question_ends_with_its_call(tmp_path):
+    calls = tmp_path / "calls"
+    async with bridging(tmp_path) as bridge:
+        server = hostile("asks", str(calls), env={"QUESTIONS": "1", "GOES_ON": "1"})
+        await bridge.dispatch(server, call_id="log://q")
+        request = CancelRequest(project=bridge.services.project, run="r", call_id="log://q", epoch=1)
+        await bridge.stub.Cancel(request, metadata=bridge.metadata(server))
+        async with asyncio.timeout(60):
+            while len(found := calls.read_text().splitlines()) < 2:  # noqa: ASYNC110 - nothing else tells
+                await asyncio.sleep(0.05)
+        assert json.loads(found[1]) == {"action": "cancel"}
+
+
+async def test_requests_that_would_pile_up_are_refused_before_they_are_heard():
+    incoming, inbox = anyio.create_memory_object_stream(REQUESTS_MAX + 3)
+    outbox, outgoing = anyio.create_memory_object_stream(REQUESTS_MAX + 3)
+
+    def asks(number, **params):
+        incoming.send_nowait(
+            SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="ping", params=params))
+        )
+
+    async def received():
+        return (await reads.receive()).message.id
+
+    async with incoming, inbox, outbox, outgoing, OpenStreams((inbox, outbox)) as (reads, writes):
+        asks(1, text="x" * REQUEST_CHARS_MAX)
+        for number in range(REQUESTS_MAX + 1):
+            asks(number)
+        assert [await received() for _ in range(REQUESTS_MAX)] == [*range(REQUESTS_MAX)]
+        cancelled = types.JSONRPCNotification(
+            jsonrpc="2.0", method="notifications/cancelled", params={"requestId": "4"}
+        )
+        incoming.send_nowait(SessionMessage(cancelled))
+        assert (await reads.receive()).message == cancelled
+        # One that its server takes back makes room, as does one that was answered; an id in use does not.
+        asks("5")
+        asks(4)
+        assert await received() == 4
+        await writes.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=3, result={})))
+        asks(3)
+        assert await received() == 3
+        sent = [outgoing.receive_nowait().message for _ in range(4)]
+    assert [(one.id, getattr(one, "error", None) is not None) for one in sent] == [
+        (1, True),
+        (REQUESTS_MAX, True),
+        ("5", True),
+        (3, False),
+    ]
 
 
 async def test_an_executor_that_has_lost_the_run_calls_nothing(tmp_path):
