@@ -7,22 +7,38 @@ pending, and is asked for again when the session is loaded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from turnwright.types.v1 import proposal_pb2, session_command_pb2
 
 from turnwright_acp.editor_tools import ASKED, EditorTools, offered_tools
-from turnwright_acp.insisting import insisted
 from turnwright_acp.jsonrpc import Connection, RpcError, StreamEndedError
 from turnwright_acp.plans import path_in
 from turnwright_acp.shapes import Capabilities
 from turnwright_acp.updates import diff
 from turnwright_client import Client, Reason, TurnwrightError
+from turnwright_core.errors import DeadlineError, UnavailableError
 from turnwright_core.text import cut_bytes
 from turnwright_kit.logs import get_logger
+
+T = TypeVar("T")
+
+PAUSE_S: Final = 1.0
+"""Seconds between attempts."""
+
+
+async def insisted(call: Callable[[], Awaitable[T]]) -> T:
+    """What a call answers once services do; whoever no longer wants it cancels it. Raises TurnwrightError."""
+    while True:
+        try:
+            return await call()
+        except (UnavailableError, DeadlineError) as error:
+            _log.warning("call_failed", reason=error.reason.name)
+        await asyncio.sleep(PAUSE_S)
+
 
 _log = get_logger("acp")
 

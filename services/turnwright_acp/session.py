@@ -27,9 +27,8 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_acp.editor_tools import offered_tools
-from turnwright_acp.insisting import PAUSE_S, insisted
 from turnwright_acp.jsonrpc import INTERNAL_ERROR, Connection, RpcError
-from turnwright_acp.permissions import Permissions, SessionPlace
+from turnwright_acp.permissions import PAUSE_S, Permissions, SessionPlace, insisted
 from turnwright_acp.plans import PlanUpdates
 from turnwright_acp.shapes import Capabilities, SessionUpdate
 from turnwright_acp.updates import (

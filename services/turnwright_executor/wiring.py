@@ -21,17 +21,15 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.tool_servers import allowed_hosts
-from turnwright_executor.files.client_roots import ClientRoots, unfit
-from turnwright_executor.files.projects import Projects, locate
+from turnwright_executor.files.projects import ClientRoots, Projects, locate, unfit
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import load_plugins
+from turnwright_executor.hooks.registry import load_plugins
 from turnwright_executor.peers.assembler import AssemblerPackets
 from turnwright_executor.peers.deliveries import Deliveries
 from turnwright_executor.peers.explaining import PacketExplanations
 from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
-from turnwright_executor.peers.owner_monitors import OwnerMonitors
-from turnwright_executor.peers.owners import Owners
+from turnwright_executor.peers.owners import OwnerMonitors, Owners
 from turnwright_executor.peers.policy import follow_policy, renew_policy
 from turnwright_executor.peers.provider import ProviderModels
 from turnwright_executor.peers.relaying import Relays
@@ -51,8 +49,7 @@ from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.forwarding import OpenWatches, check_seen
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectCalls
-from turnwright_executor.rpc.proposals import Inbox
-from turnwright_executor.rpc.sessions import ClientCommands
+from turnwright_executor.rpc.sessions import ClientCommands, Inbox
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.shell.placement import Placements

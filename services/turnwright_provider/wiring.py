@@ -100,8 +100,8 @@ def _servicer(
 
 def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]) -> Vendor:
     from turnwright_core.models import Reasoning
+    from turnwright_provider.domain.endpoints import public_url
     from turnwright_provider.domain.think_tags import ThinkTags
-    from turnwright_provider.domain.urls import public_url
     from turnwright_provider.ports import VendorState
     from turnwright_provider.vendors.registry import UnconfiguredVendor
 

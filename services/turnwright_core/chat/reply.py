@@ -1,13 +1,16 @@
-"""A model's reply while it streams: the only fold of deltas. Any split of a stream gives the same reply (RD07)."""
+"""A model's reply while it streams: the only fold of deltas. Any split of a stream gives the same reply (RD07).
+
+Reasoning blocks arrive in pieces, several open at once (RD03).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct, field
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 from turnwright_values.replies import CallBegun, CallEnded, CallGrown, ServerBlock, TakenBack, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
 
@@ -23,8 +26,55 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import Message, Role, Text
-from turnwright_core.chat.thinking import merge_thinking
 from turnwright_core.json_text import JsonObject, parse_json
+
+SIGNED: Final = "thinking"
+"""Type of the blocks whose text is signed."""
+
+
+def with_text(blocks: tuple[ThinkingBlock, ...], reasoning: str) -> tuple[ThinkingBlock, ...]:
+    """The blocks in a form that can be sent back: a signed block gets its text, if that was streamed separately.
+
+    If several are signed, nobody knows whose text it is.
+    """
+    signed = [block for block in blocks if block.type == SIGNED]
+    if len(signed) != 1 or signed[0].text:
+        return blocks
+    return tuple(replace(block, text=reasoning) if block.type == SIGNED else block for block in blocks)
+
+
+def merge_thinking(held: list[ThinkingBlock], blocks: Iterable[ThinkingBlock]) -> None:
+    """Let each block replace its counterpart in `held`, or append it.
+
+    Fields that a block leaves empty stay as they were. A signature is opaque: a new one replaces the old.
+    """
+    for block in blocks:
+        place = next((n for n, other in enumerate(held) if _is_same(other, block)), None)
+        if place is None:
+            held.append(block)
+        else:
+            held[place] = _updated(held[place], block)
+
+
+def _is_same(one: ThinkingBlock, other: ThinkingBlock) -> bool:
+    if one.type != other.type:
+        return False
+    if other.index is not None:
+        return one.index == other.index
+    if other.id:
+        return one.id == other.id
+    return bool(other.signature) and one.signature == other.signature
+
+
+def _updated(old: ThinkingBlock, new: ThinkingBlock) -> ThinkingBlock:
+    return replace(
+        old,
+        id=new.id or old.id,
+        text=new.text or old.text,
+        signature=new.signature or old.signature,
+        data=new.data or old.data,
+    )
+
 
 CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasoning_content", "tool_calls", "usage"})
 """Keys of `extra` that are refused, because fields of the message have these names (RD06)."""

@@ -23,9 +23,8 @@ from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import TURN_VERDICT
-from turnwright_executor.hooks.registry import HookSubscription, Registry
+from turnwright_executor.hooks.registry import HookSubscription, Registry, load_plugins
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.model_call import model_call_from_entry
 from turnwright_executor.turn.recording import ANSWER

@@ -3,7 +3,7 @@
 The chain `turn.verdict` decides. Its filters are voters, in the order of their priorities, lower first: each gets the
 vote so far and the facts of the turn, and returns the new vote; so a later one can overrule an earlier one. The first
 vote is to go on. This module has the facts and the runtime's own rules, which are registered like the voters of plugins
-(`hooks.plugins`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250, RU277-RU281; C3, C12, C20, C27, C29, C67.
+(`hooks.registry`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250, RU277-RU281; C3, C12, C20, C27, C29, C67.
 """
 
 from __future__ import annotations

@@ -7,20 +7,6 @@ from turnwright_executor.domain.effects import Effect
 from turnwright_executor.domain.policy import Recording, RecordingContext
 from turnwright_executor.domain.verdict import GO_ON, RecordFacts, Rejection, ReplyFacts, TurnFacts, Vote
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.payloads import (
-    Acceptance,
-    Content,
-    EntryCreated,
-    LoopCompleted,
-    LoopStarted,
-    Proposal,
-    ProposalDecided,
-    ProposedFile,
-    TurnCompleted,
-    TurnDispatched,
-    TurnResponse,
-    TurnStarted,
-)
 from turnwright_executor.hooks.points import (
     ENTRY_CREATED,
     ENTRY_RECORDING,
@@ -36,8 +22,20 @@ from turnwright_executor.hooks.points import (
     TURN_RESPONSE,
     TURN_STARTED,
     TURN_VERDICT,
+    Acceptance,
+    Content,
+    EntryCreated,
     EventHook,
     FilterHook,
+    LoopCompleted,
+    LoopStarted,
+    Proposal,
+    ProposalDecided,
+    ProposedFile,
+    TurnCompleted,
+    TurnDispatched,
+    TurnResponse,
+    TurnStarted,
 )
 from turnwright_executor.hooks.registry import PRIORITY_DEFAULT, Registry
 from turnwright_grammar.reply import Command

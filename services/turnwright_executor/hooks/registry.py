@@ -1,7 +1,8 @@
 """The registry of observers and filters, in their order, and of plugins' tools.
 
-The runtime's own rules register here like any plugin, so a plugin's place among them is a number.
-Source: rows RU041, RU042, RU145; architecture 6.
+The runtime's own rules register here like any plugin, so a plugin's place among them is a number. Plugins come from the
+entry point groups `turnwright.hooks` and `turnwright.tools`.
+Source: rows RU010, RU041, RU042, RU129, RU130, RU140, RU145, RU148, RU155, RU159, RU308; architecture 6.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from msgspec import Struct
 
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.policy import GATE
 from turnwright_executor.domain.toolset import ToolDescriptor
-from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
+from turnwright_executor.domain.verdict import RULES
+from turnwright_executor.hooks.points import ENTRY_RECORDING, EVENTS, FILTERS, TURN_VERDICT, EventHook, FilterHook
 from turnwright_executor.tools.contract import Entries
 from turnwright_executor.tools.plugin_tools import PluginEntries, PluginTool, PluginToolAdapter, check_tool
 from turnwright_grammar.tools import DEFAULT_TOOLS
 from turnwright_kit.plugin_calls import PluginCalls
-from turnwright_kit.plugins import ASSEMBLY, RUNTIME, PluginRegistry
+from turnwright_kit.plugins import ASSEMBLY, HOOKS, RUNTIME, TOOLS, PluginRegistry, load_all
 
 P = TypeVar("P")
 V = TypeVar("V")
@@ -127,3 +130,26 @@ class Registry(PluginRegistry):
         for plugin, tool in self.brought(PluginTool):
             taken.setdefault(plugin, set()).add(f"<{tool.name}>")
         return {plugin: tuple(sorted(names)) for plugin, names in taken.items()}
+
+
+def register_rules(registry: Registry) -> None:
+    for priority, rule in GATE:
+        registry.filter(ENTRY_RECORDING, rule, priority)
+    for priority, vote in RULES:
+        registry.filter(TURN_VERDICT, vote, priority)
+
+
+def new_registry() -> Registry:
+    """A registry with the runtime's own rules only."""
+    registry = Registry()
+    register_rules(registry)
+    return registry
+
+
+def load_plugins(hooks: str, tools: str) -> Registry:
+    """The registry with the runtime's rules and the enabled plugins; for the settings see `select_plugins`.
+
+    Raises SettingsError, which names the plugin that cannot be loaded.
+    """
+    registry, _ = load_all(new_registry(), ((HOOKS, hooks), (TOOLS, tools)))
+    return registry

@@ -8,7 +8,7 @@ what only an owner can do, it or the next one does when it reads that.
 
 A watch passes on the owner's events with its numbers. If the run moves it continues after the last of them: from the
 new owner's tail if that has the position, else from a snapshot. All watches of a run share one stream from its owner
-(see relaying) and one monitor of who owns it (see owner_monitors).
+(see relaying) and one monitor of who owns it (see owners).
 Source: architecture 7 (any replica answers for any run), 10 (forwarded calls carry the client's principal).
 """
 
@@ -32,8 +32,7 @@ from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.rpc.errors import from_rpc
 from turnwright_core.rpc.headers import RECEIVES_ALL
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.peers.owner_monitors import OwnerMonitors
-from turnwright_executor.peers.owners import Owners
+from turnwright_executor.peers.owners import OwnerMonitors, Owners
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plans import PLAN_EVENTS

@@ -1,41 +1,67 @@
-"""ExecutorService. Exceptions become a status in kit.guard."""
+"""ExecutorService: each request is stored first, then the run's worker is notified.
+
+Exceptions become a status in kit.guard.
+Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from turnwright.executor.v1 import control_pb2 as pb
-from turnwright.executor.v1 import event_pb2, executor_service_pb2_grpc, explain_pb2, query_pb2, tools_pb2, watch_pb2
+from turnwright.executor.v1 import (
+    event_pb2,
+    executor_service_pb2_grpc,
+    explain_pb2,
+    query_pb2,
+    task_pb2,
+    tools_pb2,
+    watch_pb2,
+)
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1.project_service_pb2 import SetFileConstraintsRequest
 from turnwright.projects.v1.project_service_pb2_grpc import ProjectServiceStub
-from turnwright.runs.v1 import run_service_pb2_grpc
-from turnwright.store.v1 import store_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
+from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.tool.v1 import login_service_pb2
+from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
+from turnwright_values.types import SessionState
 
 from turnwright_core.checks import check_bytes, check_chars, invalid
-from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
-from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.limits import (
+    EVENT_BODY_BYTES_MAX,
+    NAME_CHARS_MAX,
+    NOTICE_BYTES_MAX,
+    PAGE_SIZE_MAX,
+    PROMPT_BYTES_MAX,
+)
+from turnwright_core.suggestions import did_you_mean
+from turnwright_core.wire.entries import cursor_from_pb, entry_to_pb
 from turnwright_core.wire.runs import constraint_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.ledger import CreatedRun, Ledger
 from turnwright_executor.ports.models import CheckVendor
 from turnwright_executor.rpc.login_servicer import ToolLoginRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
-from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.run_fold import FreshRun
 from turnwright_grammar.reply import Command
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
 
+NAMED_MAX: Final = 20
+"""Maximum number of models that the error for an unknown one lists."""
+
 
 class ExecutorServicer(
-    TaskRpcs,
     QueryRpcs,
     ToolLoginRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
@@ -76,6 +102,91 @@ class ExecutorServicer(
         self._list_tools = list_tools
         self._login_step = login_step
 
+    async def Ask(self, request: task_pb2.AskRequest, context: Any) -> task_pb2.AskResponse:
+        return task_pb2.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))
+
+    async def Act(self, request: task_pb2.ActRequest, context: Any) -> task_pb2.ActResponse:
+        return task_pb2.ActResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ACT))
+
+    async def _enqueued(self, task: task_pb2.Task, mode: settings_pb2.Mode.ValueType) -> task_pb2.QueuedTask:
+        # What is refused leaves no fork behind.
+        _check_prompt(task.prompt)
+        for model in {task.settings.model, task.run_settings.model}:
+            await self.check_vendor(model, "settings.model")
+        alias = await self._fork(task) if task.HasField("fork") else task.run
+        wanted = queue_pb2.EnqueueLoopRequest(
+            project=task.project,
+            run=alias,
+            prompt=task.prompt,
+            settings=task.settings,
+            run_settings=task.run_settings if task.HasField("run_settings") else None,
+            request_id=task.request_id,
+        )
+        wanted.settings.mode = mode
+        address = RunAddress(task.project, alias)
+        created = None if self._hubs.has(address) else await self._created(wanted)
+        if created is None:
+            # The run is opened before the task is stored, so that its cursor precedes all that the task causes.
+            async with self._hubs.hold(address) as hub:
+                before, state = hub.before_call(), hub.state
+                answer = await self.store.call(self.rows.EnqueueLoop, wanted, caller=current_caller())
+                cursor = before.cursor(answer.cursor)
+            self._scheduler.kick(address)
+        else:
+            answer = created.answer
+            cursor, state = await self._opened(created)
+        # What the run was doing at the cursor: from there on, events report it.
+        answer.run.state = session_pb2.SessionState.ValueType(int(state))
+        return task_pb2.QueuedTask(run=answer.run, loop=answer.loop, cursor=cursor)
+
+    async def _created(self, wanted: queue_pb2.EnqueueLoopRequest) -> CreatedRun | None:
+        """The run that the task creates, claimed if it can be worked on here at once; None if it exists."""
+        like_run = "" if wanted.settings.no_repo else self._like_run(wanted.project)
+        try:
+            return await self._scheduler.create(partial(self._ledger.create_run, wanted, current_caller(), like_run))
+        except TurnwrightError as error:
+            if error.reason is not Reason.RUN_EXISTS:
+                raise
+            wanted.ClearField("new")
+            return None
+
+    async def _opened(self, created: CreatedRun) -> tuple[cursor_pb2.EventCursor, SessionState]:
+        """Where the events of the task begin, and what the run was doing then."""
+        answer = created.answer
+        address = RunAddress(answer.run.project, answer.run.run)
+        fresh = FreshRun(answer.run, cursor_from_pb(answer.cursor)) if answer.created else None
+        try:
+            async with self._hubs.hold(address, fresh=fresh) as hub:
+                if fresh:
+                    # All events of a fresh run are numbered: the task's begin with the first.
+                    return cursor_pb2.EventCursor(epoch=hub.epoch), hub.state
+                return hub.before_call().cursor(answer.cursor), hub.state
+        finally:
+            # The task is stored, so it is worked on even if the caller has gone.
+            self._scheduler.kick(address, created.claim)
+
+    async def _fork(self, task: task_pb2.Task) -> str:
+        """The alias of the fork that a task requests. Idempotent: a repeated request finds the same fork.
+
+        Raises TurnwrightError. If the model does not exist, no fork is created.
+        """
+        if task.settings.model and "/" not in task.settings.model:
+            await self._check_model(task.settings.model)
+        wanted = run_service_pb2.ForkRunRequest(
+            project=task.project, run=task.run, new_run=task.fork.run, turn=task.fork.turn, request_id=task.request_id
+        )
+        return (await self.store.call(self.runs.ForkRun, wanted, caller=current_caller())).run.run
+
+    async def _check_model(self, alias: str) -> None:
+        models = model_service_pb2_grpc.ModelServiceStub(self.store.channel)
+        request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        found = self.store.items(models.ListModels, request, lambda page: page.models)
+        names = [model.alias async for model in found]
+        if alias not in names:
+            available = ", ".join(names[:NAMED_MAX]) or "none"
+            problem = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
+            raise fault(Reason.MODEL_NOT_FOUND, f"{problem} Or name one as vendor/model.", model=alias)
+
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first.
 
@@ -107,6 +218,13 @@ class ExecutorServicer(
 
     async def Discover(self, request: watch_pb2.DiscoverRequest, context: Any) -> watch_pb2.DiscoverResponse:
         return self._catalogue
+
+
+def _check_prompt(prompt: str) -> None:
+    """Raises INVALID_FIELD for an empty prompt, LIMIT_EXCEEDED for one that is too long."""
+    check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
+    if not prompt.strip():
+        raise invalid("prompt", "The prompt is empty. Say what to do.")
 
 
 def _notification(request: watch_pb2.NotifyRequest) -> WatchRunResponse:

@@ -1,8 +1,8 @@
-"""cp and mv: copy or move entries and files, one or many.
+"""cp, mv and rm: copy, move or remove entries and files, one or many.
 
 A destination that ends with a slash (or follows a pattern) is a folder: each source keeps its path below the fixed part
-of the pattern. All destinations of one command are files, or all are entries; so are its sources. Source: rows RU026,
-RU027, RU259; decision C17; architecture 3 (`mv` never changes a path in place).
+of the pattern. All destinations of one command are files, or all are entries; so are its sources. Source: rows RU025-
+RU027, RU150, RU259; decision C17; architecture 3 (`mv` never changes a path in place).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from turnwright_executor.tools.files import (
     file_proposal,
     removal_edit,
 )
-from turnwright_executor.tools.listing import LISTED_MAX, listed
+from turnwright_executor.tools.listing import LISTED_MAX, described, listed
 from turnwright_executor.tools.parameters import SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
@@ -39,7 +39,9 @@ from turnwright_executor.tools.paths import (
     check_writable,
     find_item,
     is_file,
+    is_pattern,
     normalized,
+    read_file,
     removal_write,
 )
 from turnwright_grammar.reply import Command
@@ -208,3 +210,37 @@ class Mv(Copying):
 
 def _lines(pairs: list[Pair]) -> list[str]:
     return [f"{pair.source.path} -> {pair.to}" for pair in pairs]
+
+
+class Rm(FileTool):
+    """Entries are removed at once, files after acceptance; `preview` or `manifest` only lists."""
+
+    name = "rm"
+    parameters = (
+        ToolParameter("path", "Path of a file or entry, or a pattern.", required=True),
+        ToolParameter("manifest", "Only list what would go.", "boolean"),
+    )
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Settle the command, or propose the deletion of files."""
+        path = command.attributes.get("path", "").strip()
+        if not is_pattern(path) and is_file(path):
+            named = await normalized(path, context)
+            if await context.entries.get([named]) and await read_file(named, context) is None:
+                # The file only exists in the store.
+                return Done(path, writes=(removal_write(named),))
+        items = await self._items(path, context)
+        if is_flagged(command, "preview", "manifest"):
+            lines = [described(item.path, item.text or "", self._settings.token_divisor) for item in items]
+            return Done(listed(lines, self._settings.matches_max))
+        files = [item for item in items if item.is_file]
+        if not files:
+            for item in items:
+                check_writable(item.path, context)
+            paths = [item.path for item in items]
+            return Done(listed(paths, LISTED_MAX), writes=tuple(map(removal_write, paths)))
+        if len(files) < len(items):
+            raise refusal("invalid:400", f"{path} matches files and entries. Remove them with two commands.")
+        for item in files:
+            await normalized(item.path, context, writing=True)
+        return file_proposal([removal_edit(item) for item in files], command)

@@ -16,7 +16,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.toolset import tool_order
 from turnwright_executor.tools.ask_user import AskUser
 from turnwright_executor.tools.contract import Tool
-from turnwright_executor.tools.copying import Cp, Mv
+from turnwright_executor.tools.copying import Cp, Mv, Rm
 from turnwright_executor.tools.delegating import Delegate, WaitAgents
 from turnwright_executor.tools.get import Get
 from turnwright_executor.tools.immediate import Think, Update
@@ -24,7 +24,6 @@ from turnwright_executor.tools.outside import OutsideTool
 from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.ports import Web, Workspace
-from turnwright_executor.tools.rm import Rm
 from turnwright_executor.tools.running import Env, Sh
 from turnwright_executor.tools.search import Search
 from turnwright_executor.tools.set import Set

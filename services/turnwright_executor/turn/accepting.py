@@ -36,7 +36,7 @@ from turnwright_executor.domain.command_record import CommandRecord, Done, faile
 from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
+from turnwright_executor.hooks.points import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
 from turnwright_executor.turn.records import record_bytes
 from turnwright_executor.wire.command_records import command_record_to_pb
 

@@ -16,7 +16,7 @@ from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.payloads import (
+from turnwright_executor.hooks.points import (
     EntryCreated,
     LoopCompleted,
     LoopStarted,

@@ -20,7 +20,7 @@ from turnwright_values.types import Entry, Loop, SessionState, State, Turn
 
 from turnwright_core.events import is_rewind
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
+from turnwright_core.session import DRAFT, EDIT_SCHEME
 from turnwright_core.streams import PRODUCER, record_of_channel
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import is_of_agents, proposal_to_pb

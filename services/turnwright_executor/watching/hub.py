@@ -33,7 +33,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.runs import QUEUED, RUNNING
-from turnwright_core.session_queue import EDIT_SCHEME
+from turnwright_core.session import EDIT_SCHEME
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -44,8 +44,7 @@ from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
 from turnwright_executor.watching.plans import plan_teller, read_plan
 from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, set_now
-from turnwright_executor.watching.signals import Signal
-from turnwright_executor.watching.tail import Tail, TailBounds
+from turnwright_executor.watching.tail import Signal, Tail, TailBounds
 from turnwright_kit.logs import get_logger
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)

@@ -19,15 +19,16 @@ from turnwright_core.entries import STATES
 from turnwright_core.limits import CHUNK_BYTES, TARGET_CHARS_MAX
 from turnwright_core.plans.plan import part_of
 from turnwright_core.runs import QUEUED, RUNNING
-from turnwright_core.session import Wait, session_state
-from turnwright_core.session_queue import (
+from turnwright_core.session import (
     DRAFT,
     EDIT_SCHEME,
     TOKENS,
     WINDOW_TOKENS,
     QueuedEdit,
+    Wait,
     merge_queue,
     queued_loop,
+    session_state,
 )
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in

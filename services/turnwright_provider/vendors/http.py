@@ -21,8 +21,15 @@ from turnwright_values.provider import Dropped, Finish
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
 from turnwright_provider.domain.classify import classify, denies_model
-from turnwright_provider.domain.endpoints import EndpointSpec
-from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed
+from turnwright_provider.domain.endpoints import (
+    SECRET_NAMES,
+    EndpointSpec,
+    join_url,
+    public_url,
+    secrets_of,
+    server_root,
+)
+from turnwright_provider.domain.failures import Failure, FailureClass, Secrets, VendorError, clean, failed
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent, was_cut
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, first_count
 from turnwright_provider.domain.model_list import (
@@ -32,9 +39,7 @@ from turnwright_provider.domain.model_list import (
     parse_model_list,
     question_of,
 )
-from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.refused import refused_parts
-from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, secrets_of, server_root
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
 from turnwright_provider.ports import ModelCheck, VendorState

@@ -10,7 +10,7 @@ from turnwright_values.types import RunSettingsPatch
 
 from turnwright_core.chat.message import Part
 from turnwright_core.checks import invalid
-from turnwright_core.session_queue import index_preview, truncate_preview
+from turnwright_core.session import index_preview, truncate_preview
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.messages import part_from_pb
 from turnwright_store.domain.session_gates import CommandKind

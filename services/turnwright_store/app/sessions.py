@@ -32,8 +32,7 @@ from turnwright_values.types import (
 from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CALIBRATION_MAX, COMMENT_BYTES_MAX
-from turnwright_core.session import Wait
-from turnwright_core.session_queue import DRAFT, TOKENS, WINDOW_TOKENS
+from turnwright_core.session import DRAFT, TOKENS, WINDOW_TOKENS, Wait
 from turnwright_core.text import count_tokens
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.identity.caller import Caller

@@ -19,7 +19,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind
 from turnwright_core.runs import ABORTED, QUEUED
-from turnwright_core.session_queue import EDIT_SCHEME, QUEUE_LISTED_MAX, QueuedEdit, merge_queue, queued_loop
+from turnwright_core.session import EDIT_SCHEME, QUEUE_LISTED_MAX, QueuedEdit, merge_queue, queued_loop
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.identity.caller import Caller
 from turnwright_store.app import message_edits

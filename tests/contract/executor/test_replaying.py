@@ -15,7 +15,7 @@ from turnwright_executor.clients.replaying import StoredTurns, replay, stored_tu
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits, Rejection
 from turnwright_executor.hooks import TURN_VERDICT, Hooks, Vote
-from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.hooks.registry import new_registry
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES

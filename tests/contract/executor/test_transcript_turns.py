@@ -30,7 +30,7 @@ from turnwright_executor.clients.replaying import replay, stored_turns
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits
 from turnwright_executor.hooks import Hooks
-from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.hooks.registry import new_registry
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,8 +22,7 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import Message, Role, Text
-from turnwright_core.chat.reply import CORE_FIELDS, PartialReply, partial_reply
-from turnwright_core.chat.thinking import with_text
+from turnwright_core.chat.reply import CORE_FIELDS, PartialReply, partial_reply, with_text
 from turnwright_core.wire.deltas import delta_from_pb, delta_to_pb
 
 

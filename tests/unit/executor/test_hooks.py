@@ -33,8 +33,8 @@ from turnwright_executor.hooks import (
     TurnFacts,
     TurnStarted,
 )
-from turnwright_executor.hooks.plugins import load_plugins, new_registry
 from turnwright_executor.hooks.points import EVENTS, FILTERS
+from turnwright_executor.hooks.registry import load_plugins, new_registry
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.judging import judge
 from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records, read_draft

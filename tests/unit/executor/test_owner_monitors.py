@@ -11,8 +11,7 @@ from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.rpc.transport import PLAINTEXT
 from turnwright_core.runs import QUEUED
-from turnwright_executor.peers.owner_monitors import AVOIDED_LOOKS, OwnerMonitors
-from turnwright_executor.peers.owners import Owners
+from turnwright_executor.peers.owners import AVOIDED_LOOKS, OwnerMonitors, Owners
 from turnwright_executor.watching.tail import MovedError
 from unit.executor.test_hubs import RUN, OddStore, hubs_over
 

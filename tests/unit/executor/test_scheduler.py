@@ -21,7 +21,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import is_of_store, is_transient
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.hooks.registry import new_registry
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import SERVICE_RETRIES_MAX, Scheduler

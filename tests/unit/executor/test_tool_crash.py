@@ -11,7 +11,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.hooks import Hooks
-from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.hooks.registry import new_registry
 from turnwright_executor.tools.catalogue import ToolCatalogue
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context

@@ -26,7 +26,7 @@ from turnwright_executor.domain.command_record import CommandRecord, Decision, D
 from turnwright_executor.domain.effects import CallEffect, EffectClass
 from turnwright_executor.domain.endings import ABORT
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.hooks.registry import new_registry
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.turn.accepting import Grants, Proposals

@@ -21,9 +21,8 @@ from turnwright_executor.domain.verdict import (
     cycle_period,
 )
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.hooks.points import TURN_VERDICT
-from turnwright_executor.hooks.registry import Registry
+from turnwright_executor.hooks.registry import Registry, new_registry
 from turnwright_executor.turn import judging
 from turnwright_executor.turn.model_call import fingerprint
 

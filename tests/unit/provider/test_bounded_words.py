@@ -11,9 +11,8 @@ from turnwright_values.provider import Finish
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.limits import CALL_ID_CHARS_MAX
-from turnwright_provider.domain.failures import VendorError
+from turnwright_provider.domain.failures import HIDDEN_CHARS_MAX, Secrets, VendorError
 from turnwright_provider.domain.model_call import VendorEvent
-from turnwright_provider.domain.redact import HIDDEN_CHARS_MAX, Secrets
 from turnwright_provider.domain.wires.wire import wire_class
 
 Event = dict[str, Any]

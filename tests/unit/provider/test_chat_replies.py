@@ -11,7 +11,7 @@ from turnwright_core.chat.message import Message, Role
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
-from turnwright_provider.domain.wires.chat_thinking import BLOCKS_MAX, THINKING_CHARS_MAX
+from turnwright_provider.domain.wires.chat_messages import BLOCKS_MAX, THINKING_CHARS_MAX
 from unit.provider.recorded import Message as Folded
 from unit.provider.recorded import body_of, chat_fold, expected, folded, folded_whole, recorded, tags_of
 

@@ -12,9 +12,8 @@ from turnwright_kit.settings import SettingsError, load
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.classify import classify, classify_in_stream
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
-from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
+from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, redact, to_fault
 from turnwright_provider.domain.overflow import is_context_exceeded, reported_token_counts
-from turnwright_provider.domain.redact import redact
 from turnwright_provider.domain.retry import RetryPolicy, retry_after_s
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptedSection, ScriptError, parse_script
 from unit.provider.overflows import OTHERS, OVERFLOWS

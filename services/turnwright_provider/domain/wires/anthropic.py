@@ -25,15 +25,14 @@ from msgspec.structs import replace
 from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
 from turnwright_core.chat.message import Image, Message, Part, Text
-from turnwright_core.chat.thinking import with_text
+from turnwright_core.chat.reply import with_text
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
-from turnwright_provider.domain.wires.blocks import TEXT, object_in, ordered_blocks, piece_of
+from turnwright_provider.domain.wires.blocks import TEXT, inline_image, object_in, ordered_blocks, piece_of
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 from turnwright_provider.domain.wires.extra import with_extra
-from turnwright_provider.domain.wires.images import inline_image
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, is_own
 from turnwright_provider.domain.wires.wire import Wire
 

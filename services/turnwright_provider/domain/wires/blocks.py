@@ -5,6 +5,7 @@ Blocks, calls and pieces of text with a known position are put there; other text
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import deque
 from operator import itemgetter
@@ -13,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
-from turnwright_core.chat.message import Message, Part, Text
+from turnwright_core.chat.message import Image, Message, Part, Text
 from turnwright_core.json_text import JsonObject, json_object
 
 ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall
@@ -73,3 +74,20 @@ def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
 def object_in(text: str) -> JsonObject:
     """The object in a JSON text; empty for anything else, such as arguments that were cut off."""
     return (json_object(text) if text else None) or {}
+
+
+_DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
+
+
+def images_of(message: Message) -> list[Image]:
+    parts = message.parts
+    # A message of one text, as most are, is looked at no further.
+    return [] if len(parts) == 1 and isinstance(parts[0], Text) else [one for one in parts if isinstance(one, Image)]
+
+
+def inline_image(image: Image) -> tuple[str, str] | None:
+    """Media type and base64 data of an image; None if it is given by its URL."""
+    if not image.url:
+        return image.mime, base64.b64encode(image.data).decode()
+    found = _DATA_URL.fullmatch(image.url)
+    return (image.mime or found[1], found[2]) if found else None

@@ -31,8 +31,7 @@ from turnwright_provider.domain.refused import SILENT
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import parse_index, text_of
-from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
-from turnwright_provider.domain.wires.chat_thinking import ThinkingFold, is_known
+from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, ThinkingFold, chat_messages, is_known
 from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects
 from turnwright_provider.domain.wires.wire import Wire
 

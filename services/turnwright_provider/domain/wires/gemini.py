@@ -23,10 +23,9 @@ from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
-from turnwright_provider.domain.wires.blocks import TEXT, object_in, ordered_blocks
+from turnwright_provider.domain.wires.blocks import TEXT, inline_image, object_in, ordered_blocks
 from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.gemini_reply import THOUGHT, GeminiFold
-from turnwright_provider.domain.wires.images import inline_image
 from turnwright_provider.domain.wires.prepare_messages import tool_names
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
 

@@ -19,8 +19,7 @@ from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.tool_calls import text_of
-from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.images import images_of, inline_image
+from turnwright_provider.domain.wires.blocks import images_of, inline_image, object_in
 from turnwright_provider.domain.wires.json_fold import JsonFold, objects, reply_in
 from turnwright_provider.domain.wires.prepare_messages import TOOL, tool_names
 from turnwright_provider.domain.wires.wire import Framing, Wire

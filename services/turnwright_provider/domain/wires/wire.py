@@ -19,8 +19,8 @@ from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.blocks import images_of
 from turnwright_provider.domain.wires.extra import encode, encode_body, with_extra
-from turnwright_provider.domain.wires.images import images_of
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, prepare_messages
 from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
