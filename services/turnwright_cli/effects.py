@@ -43,7 +43,11 @@ def effect_words(proposal: proposal_pb2.Proposal) -> str:
             changes = proposal.files.changes
             return ", ".join(f"{_KINDS.get(change.kind, 'change')} {change.path}" for change in changes)
         case "call":
-            return f"{_called(proposal)} with {proposal.call.data_json}"
+            # The data of a server's tool only say where it is; the text has the arguments.
+            if "." not in proposal.tool:
+                return f"{_called(proposal)} with {proposal.call.data_json}"
+            text = " ".join(proposal.body.split())
+            return text if text.startswith(_called(proposal)) else f"{_called(proposal)}: {text}"
         case _:
             return _called(proposal)
 
