@@ -115,8 +115,8 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     Reason.REVISION_CONFLICT: _AGAIN,
     Reason.NOT_PROPOSED: _PROPOSALS,
     Reason.CURSOR_FOREIGN: _AGAIN,
-    Reason.WORKSPACE_UNAVAILABLE: "Name an existing directory on the executor's host with --project; for --place the "
-    "top of a git repository with a commit.",
+    Reason.WORKSPACE_UNAVAILABLE: "Name an existing directory on the executor's host with --project, or HOST:/PATH on "
+    "a sandbox host; for --place the top of a git repository with a commit.",
     Reason.QUEUE_FULL: "Wait until the run has finished some of its tasks, or use another run.",
     Reason.REQUEST_ID_REUSED: _AGAIN,
     Reason.SERVICE_UNAVAILABLE: _DOCTOR,

@@ -125,7 +125,7 @@ class Clones:
         url = _checked("git_url", git_url, text)
         ref = _checked("git_ref", check_ref, ref)
         if not any(map(url.is_below, self._allowed)):
-            problem = "its operator does not allow this URL to the executor: TURNWRIGHT_GIT_URLS says how those begin"
+            problem = "the operator does not allow this URL: TURNWRIGHT_GIT_URLS of the executor says how those begin"
             raise _unavailable(url, problem)
         key = hashlib.sha256(f"{url.text}\n{ref}".encode()).hexdigest()[:32]
         task = self._making.get(key)

@@ -54,9 +54,10 @@ _OUT: Final = "out"
 
 _EXPORT: Final = """
 from=HEAD
-if git -C "$project" rev-parse -q --verify "refs/heads/$branch^{commit}" > own; then from="refs/heads/$branch"; fi
-[ -d "$project/.git" ] && git -C "$project" rev-parse -q --verify "$from^{commit}" > /dev/null || {
-  echo 'the project is not the top of a git repository with a commit' >&2; exit 1; }
+is_ref() { [ -d "$project/.git" ] && git -C "$project" rev-parse -q --verify "$1^{commit}"; }
+if is_ref "refs/heads/$branch" > own; then from="refs/heads/$branch"; fi
+is_ref "$from" > /dev/null || {
+  echo 'it is not the top of a git repository with a commit, as git init and git commit make it' >&2; exit 1; }
 git init -q --bare fetched
 git --git-dir=fetched fetch -q --no-tags $depth "$project" "+$from:refs/heads/base"
 # Somebody may have committed meanwhile.
