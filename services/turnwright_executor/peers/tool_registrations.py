@@ -156,7 +156,8 @@ class Registrations:
         value = value.strip()
         if not value or len(value) > SECRET_BYTES_MAX or not value.isascii() or not value.isprintable():
             place = f"the variable {found.env}" if found.env else f"the file {found.file}"
-            raise ValueError(f"the secret {name} comes from {place} of the executor: give it printable ASCII there")
+            wrong = "that is not printable ASCII" if value else "nothing can be read there"
+            raise ValueError(f"the secret {name} comes from {place} of the executor, and {wrong}")
         return value
 
 

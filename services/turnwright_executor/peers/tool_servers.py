@@ -182,8 +182,9 @@ class GrpcToolServers:
             why = _words(error)
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 why = f"it has not answered within {most_s:g} s. It may still be starting: check it again"
-            place = "" if server.is_bridged else f" at {server.address}"
-            problem = f"{server.name}{place} does not say what it brings: {why}"
+            problem = why
+            if not server.is_bridged:
+                problem = f"{server.name} at {server.address} does not say what it brings: {why}"
             listing = before.lost(problem, is_login_needed=is_login_needed)
         if listing.problem and listing.problem != before.problem:
             _log.warning("tool_server_lost", server=server.name, project=project, problem=listing.problem)
@@ -301,6 +302,8 @@ class GrpcToolServers:
     async def _back(self, server: RegisteredServer, end_s: float) -> grpc.aio.Channel:
         """A channel to a server that has left in a call, once it is back and says that it is well. Raises Away."""
         check = health_pb2.HealthCheckRequest(service=_SERVICE)
+        # For a secret that is not there nobody has to wait.
+        self._metadata(server)
         while True:
             try:
                 channel = await self._ready(server, is_again=True)

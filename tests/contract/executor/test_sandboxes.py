@@ -246,6 +246,14 @@ async def test_a_host_refuses_whoever_does_not_have_its_secret(tmp_path, monkeyp
 
 
 @pytest.mark.asyncio
+async def test_nobody_waits_for_a_host_whose_secret_is_not_there(tmp_path, monkeypatch):
+    keyless = {"address": f"unix:{tmp_path}/box.sock", "workspaces": True, "secret_headers": {"authorization": "box"}}
+    async with host(tmp_path), stack(tmp_path, monkeypatch, {"box": keyless}, sandbox_away_s=600.0) as services:
+        with pytest.raises(PreconditionError, match=r"has no \[secret.box\] for it"):
+            await services.client.init_project("box:/shop")
+
+
+@pytest.mark.asyncio
 async def test_a_server_that_the_operator_has_not_made_a_host_has_no_projects():
     servers = [RegisteredServer("box", "127.0.0.1:1")]
     with pytest.raises(PreconditionError, match="`workspaces = true`"):
