@@ -1,8 +1,8 @@
 """Tools in a Python process of their own: `server = ToolServer()`, `@server.tool(...)`, `await server.serve(address)`.
 
-What it does for a tool: older epochs are refused, a call that comes again with the same idempotency key gets the result
-of the first, a cancelled call stops, and what a tool raises fails the command. docs/tools.md shows one, and how to do
-the same in Go and TypeScript.
+What it does for a tool: who has lost a run is refused, also after a restart; a call that comes again with the same
+idempotency key gets the result of the first, a cancelled call stops, and what a tool raises fails the command.
+docs/tools.md shows one, and how to do the same in Go and TypeScript.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import asyncio
 import hashlib
 import inspect
 import json
+import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from math import inf
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -24,7 +27,7 @@ from turnwright.types.v1 import command_record_pb2
 NAME: Final[str] = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 RUNS_MAX: Final = 10_000
-"""Runs whose epoch is remembered; the one that was heard of least recently is forgotten first."""
+"""Runs whose epoch is remembered; with one more all are forgotten, and a new start begins."""
 
 RESULTS_MAX: Final = 1000
 """Results that are remembered by idempotency key. Who needs more, or needs them after a restart, keeps them."""
@@ -40,6 +43,8 @@ EFFECT_CLASSES: Final = {
 
 ToolAnswer = str | result_pb2.ToolResult | result_pb2.ToolProposal
 ToolHandler = Callable[["Call"], Awaitable[ToolAnswer]]
+Owned = tool_service_pb2.DispatchRequest | tool_service_pb2.CancelRequest
+"""What comes with an epoch."""
 
 
 class ToolError(Exception):
@@ -76,12 +81,51 @@ class _Offered(Struct, frozen=True):
     is_idempotent: bool
 
 
+class Fence:
+    """What a server remembers of the owners of runs, so that it can refuse who has lost one."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic, runs_max: int = RUNS_MAX) -> None:
+        """`clock_s`: that of leases."""
+        self._clock_s, self._runs_max = clock_s, runs_max
+        self._forget()
+
+    def _forget(self) -> None:
+        self._start = secrets.token_hex(16)
+        self._epochs: dict[tuple[str, str], int] = {}
+
+    def other_start(self, request: tool_service_pb2.DispatchRequest) -> tool_service_pb2.DispatchResponse | None:
+        """The answer to a call for another start; None: it is for this one, or belongs to no owner."""
+        if not request.epoch or request.start == self._start:
+            return None
+        start = tool_service_pb2.ServerStart(id=self._start)
+        start.clock.FromNanoseconds(int(self._clock_s() * 1e9))
+        return tool_service_pb2.DispatchResponse(other_start=start)
+
+    def refusal(self, request: Owned) -> str:
+        """Why a call is refused; empty: it is not. Calls of clients, 0, belong to no owner."""
+        if not request.epoch:
+            return ""
+        key = request.project, request.run
+        known = self._epochs.get(key, 0)
+        if request.epoch < known:
+            return f"The epoch {request.epoch} is over: {known} has called for this run since."
+        ends_s = inf
+        if isinstance(request, tool_service_pb2.DispatchRequest) and request.HasField("lease_end"):
+            ends_s = request.lease_end.ToNanoseconds() / 1e9
+        if ends_s <= self._clock_s():
+            return f"The lease of the epoch {request.epoch} has ended."
+        if known == 0 and len(self._epochs) == self._runs_max:
+            self._forget()
+        self._epochs[key] = request.epoch
+        return ""
+
+
 class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
     """Serves turnwright.tool.v1.ToolService. Tools may be added and removed while it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._offered: dict[str, _Offered] = {}
-        self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._fence = Fence(clock_s)
         self._results: OrderedDict[tuple[str, str], asyncio.Task[ToolAnswer]] = OrderedDict()
         self._running: dict[tuple[str, str, str], asyncio.Task[ToolAnswer]] = {}
 
@@ -153,7 +197,10 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
     async def Dispatch(  # noqa: N802 - as the contract names it
         self, request: tool_service_pb2.DispatchRequest, context: Any
     ) -> AsyncGenerator[tool_service_pb2.DispatchResponse]:
-        await self._fence(request.project, request.run, request.epoch, context)
+        if other := self._fence.other_start(request):
+            yield other
+            return
+        await self._check(request, context)
         offered = self._offered.get(request.tool)
         if offered is None:
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"There is no tool {request.tool} here any more.")
@@ -196,7 +243,7 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
     async def Cancel(  # noqa: N802 - as the contract names it
         self, request: tool_service_pb2.CancelRequest, context: Any
     ) -> tool_service_pb2.CancelResponse:
-        await self._fence(request.project, request.run, request.epoch, context)
+        await self._check(request, context)
         if task := self._running.get((request.project, request.run, request.call_id)):
             task.cancel()
         await self.cancelled(request)
@@ -205,18 +252,9 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
     async def cancelled(self, request: tool_service_pb2.CancelRequest) -> None:
         """A call was stopped, or what it has proposed is not carried out. For servers that keep something for one."""
 
-    async def _fence(self, project: str, run: str, epoch: int, context: Any) -> None:
-        """Refuse what comes from an executor that has lost the run. Calls of clients, 0, belong to no owner."""
-        key = project, run
-        known = self._epochs.get(key, 0)
-        if epoch and epoch < known:
-            text = f"The epoch {epoch} is over: {known} has called for this run since."
-            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, text)
-        if epoch:
-            self._epochs[key] = epoch
-            self._epochs.move_to_end(key)
-            if len(self._epochs) > RUNS_MAX:
-                self._epochs.popitem(last=False)
+    async def _check(self, request: Owned, context: Any) -> None:
+        if refusal := self._fence.refusal(request):
+            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, refusal)
 
 
 async def _answered(task: asyncio.Task[ToolAnswer], context: Any) -> tool_service_pb2.DispatchResponse:

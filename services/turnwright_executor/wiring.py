@@ -36,6 +36,7 @@ from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
 from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
 from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
+from turnwright_executor.peers.server_starts import ServerStarts
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.peers.tool_lists import ToolLists
@@ -164,12 +165,12 @@ class _Wired:
         self._connect()
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
         web = HttpWeb(settings)
-        self._tool_servers = await self._servers_of_tools()
+        leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
+        self._tool_servers = await self._servers_of_tools(ServerStarts(leases.ends_s, _boot_s))
         services = self._services(with_plugin_tools(_tools(settings, web), offered))
         await _register_schemes(self._store, offered)
         plugins.opened(lambda at: WriteBuffer(self._ledger, RunAddress(at.project, at.run), None, at.turn, at.loop))
         self._hubs = Hubs(self._owner, self._ledger, settings)
-        leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         self._places = places = Placements(self._ledger, settings, sandbox, leases.ends_s, self._sandboxes)
         if settings.places:
             await self._claim_places()
@@ -208,7 +209,7 @@ class _Wired:
         self._schemes = KnownSchemes()
         self._ledger = StoreLedger(self._store, self._owner, "", round(settings.lease_s * 1000), self._schemes)
 
-    async def _servers_of_tools(self) -> GrpcToolServers:
+    async def _servers_of_tools(self, starts: ServerStarts) -> GrpcToolServers:
         """Raises SettingsError for a file that cannot be used."""
         settings = self._settings
         self._stored_servers = StoredServers(self._store)
@@ -223,12 +224,12 @@ class _Wired:
         bridge = McpBridge(BridgePlace(settings.mcp, settings.home, settings.store, self._secret, token, has_tls))
         self._tool_logins = ToolLogins(self._store, registered.own, bridge, settings.tls)
         servers = GrpcToolServers(
-            registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge
+            registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge, starts
         )
         asked = HostSettings(
             settings.sandbox_away_s, settings.file_bytes_max, settings.files_max, settings.sh_output_bytes_max
         )
-        self._sandboxes = GrpcSandboxHosts(servers, lambda: registered.file.servers, _boot_s, asked)
+        self._sandboxes = GrpcSandboxHosts(servers, lambda: registered.file.servers, asked)
         return servers
 
     def _services(self, tools: Mapping[str, Tool]) -> Services:

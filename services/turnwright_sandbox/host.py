@@ -1,17 +1,14 @@
 """The tools of a sandbox host, by the adapters that an executor has for its own host.
 
 Each call names its project by a path below the root. No part of it may be a link, so a project that writes one in
-place of another is not found any more. What comes from an executor that has lost the run is refused by its epoch, and
-after a restart, which forgets the epochs, by the start that it knew.
+place of another is not found any more.
 Source: docs/adr/0086.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,9 +54,6 @@ TOOLS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The tools, with their effect classes."""
 
-_OF_THIS_START: Final = frozenset({"replace", "run", "extend"})
-"""The tools that are refused to who knows another start of this host: see WorkspaceCall."""
-
 _Place = workspace_pb2.WorkspacePlace
 
 
@@ -84,9 +78,9 @@ class SandboxHost(ToolServer):
 
     def __init__(self, host: LocalHost, root: str) -> None:
         """`root` is a real path."""
-        super().__init__()
+        # The clock of supervisors.
+        super().__init__(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
         self._host, self._root = host, root
-        self._start = secrets.token_hex(16)
         self._scanners: OrderedDict[str, _Scanner] = OrderedDict()
         self._commands: dict[str, _HostedCommand] = {}
         for name, (effect_class, text) in TOOLS.items():
@@ -100,15 +94,11 @@ class SandboxHost(ToolServer):
         wanted = call.request.workspace
         if wanted.WhichOneof("call") != tool:
             raise ToolError(400, f"`workspace` has no arguments of {tool}.")
-        result = workspace_pb2.WorkspaceResult(start=self._start)
+        result = workspace_pb2.WorkspaceResult()
         try:
-            if tool in _OF_THIS_START and wanted.start != self._start:
-                text = "The sandbox host has been restarted, and has done nothing."
-                result.problem.CopyFrom(_problem(workspace_pb2.WORKSPACE_PROBLEM_KIND_RESTARTED, text))
-            else:
-                getattr(result, tool).MergeFrom(await answer(getattr(wanted, tool), wanted.place, call))
-                # Without a field it would not be there.
-                getattr(result, tool).SetInParent()
+            getattr(result, tool).MergeFrom(await answer(getattr(wanted, tool), wanted.place, call))
+            # Without a field it would not be there.
+            getattr(result, tool).SetInParent()
         except OutsideProjectError as error:
             result.problem.CopyFrom(_problem(workspace_pb2.WORKSPACE_PROBLEM_KIND_OUTSIDE, str(error)))
         except TooMuchError as error:
@@ -119,7 +109,6 @@ class SandboxHost(ToolServer):
         except UnicodeEncodeError as error:
             text = f"a name there is not in UTF-8: {error.reason}"
             result.problem.CopyFrom(_problem(workspace_pb2.WORKSPACE_PROBLEM_KIND_OS, text, 84))
-        result.clock.FromNanoseconds(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
         status = PROBLEM_STATUS if result.HasField("problem") else 0
         return result_pb2.ToolResult(workspace=result, status=status)
 
@@ -217,10 +206,8 @@ class SandboxHost(ToolServer):
     async def _run(
         self, wanted: workspace_command_pb2.RunArguments, place: _Place, call: Call
     ) -> workspace_command_pb2.RunResult:
-        ends_s = [_end_s(wanted)]
+        ends_s = [_end_s(call)]
         root = await self._real(place)
-        if ends_s[0] <= time.clock_gettime(time.CLOCK_BOOTTIME):
-            raise OSError(errno.ESTALE, "the lease of its run had ended when the sandbox host was asked")
         shell = self._host.shell(
             root, _constraints_of(place), ends_s=lambda: ends_s[0], output_bytes=wanted.output_bytes_max
         )
@@ -249,7 +236,7 @@ class SandboxHost(ToolServer):
         self, wanted: workspace_command_pb2.ExtendArguments, _place: _Place, call: Call
     ) -> workspace_command_pb2.ExtendResult:
         if (found := self._commands.get(wanted.call)) and wanted.call != call.request.call_id:
-            found.ends_s[0] = _end_s(wanted)
+            found.ends_s[0] = _end_s(call)
         return workspace_command_pb2.ExtendResult(running=found is not None)
 
     async def _stop(
@@ -287,9 +274,9 @@ def _limits(place: _Place) -> FileLimits:
     return FileLimits(place.file_bytes_max, place.files_max)
 
 
-def _end_s(wanted: workspace_command_pb2.RunArguments | workspace_command_pb2.ExtendArguments) -> float:
+def _end_s(call: Call) -> float:
     """When a command ends with its lease, by the clock of supervisors."""
-    return wanted.lease_end.ToNanoseconds() / 1e9 if wanted.HasField("lease_end") else inf
+    return call.request.lease_end.ToNanoseconds() / 1e9 if call.request.HasField("lease_end") else inf
 
 
 def _file(file: FileText) -> workspace_pb2.WorkspaceFile:

@@ -32,7 +32,9 @@ class Deadly(ToolServer):
             self.tool(effect_class, "Does it.", effect_class=effect_class)(self.handle)
 
     async def Dispatch(self, request, context):
-        self.calls.append(request)
+        if request.start:
+            # One that names none is told it, and begins nothing.
+            self.calls.append(request)
         async for answer in super().Dispatch(request, context):
             yield answer
 

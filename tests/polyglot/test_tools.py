@@ -10,9 +10,11 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import tools_pb2
+from turnwright.tool.v1 import tool_service_pb2, tool_service_pb2_grpc
 
 from certificates import Authority
 from contract.executor.tool_servers import Issues, served, stack
@@ -71,7 +73,27 @@ async def js_tool():
         yield address
 
 
+async def refuses_who_has_lost_the_run(address: str, tool: str) -> None:
+    """Call a tool as executors do that have lost a run, before and after the server has restarted."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+
+        async def called(epoch: int, start: str) -> tool_service_pb2.DispatchResponse:
+            request = tool_service_pb2.DispatchRequest(
+                project="p", run="r", call_id="c", tool=tool, arguments='{"word": "x", "text": "x"}', epoch=epoch,
+                start=start,
+            )  # fmt: skip
+            return [one async for one in stub.Dispatch(request, timeout=WAIT_S)][-1]
+
+        start = (await called(4, "of the process before")).other_start.id
+        assert (await called(5, start)).HasField("result")
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await called(4, start)
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
 async def test_a_tool_in_go_is_called_once_and_fences(tmp_path, monkeypatch, go_tool):
+    await refuses_who_has_lost_the_run(go_tool, "count")
     async with stack(tmp_path, monkeypatch, {"go": go_tool}) as services:
         services.script(f'<go.count word="a"/>{GO_ON}', f'<go.count word="a"/>{GO_ON}', DONE)
         assert (await services.until(await services.act())).status == 200
@@ -81,7 +103,8 @@ async def test_a_tool_in_go_is_called_once_and_fences(tmp_path, monkeypatch, go_
 
 
 @needs_node
-async def test_a_tool_in_typescript_is_called(tmp_path, monkeypatch, js_tool):
+async def test_a_tool_in_typescript_is_called_and_fences(tmp_path, monkeypatch, js_tool):
+    await refuses_who_has_lost_the_run(js_tool, "reverse")
     async with stack(tmp_path, monkeypatch, {"js": js_tool}) as services:
         services.script(f'<js.reverse text="abc"/>{GO_ON}', DONE)
         assert (await services.until(await services.ask())).status == 200

@@ -12,10 +12,8 @@ import errno
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from math import inf
 from typing import Any, Final, NoReturn
 
-from google.protobuf.duration_pb2 import Duration
 from msgspec import Struct
 from turnwright.tool.v1 import result_pb2, tool_service_pb2
 from turnwright.tool.v1 import workspace_pb2 as pb
@@ -37,8 +35,6 @@ AWAITED: Final = frozenset({"locate", "scan"})
 CALL_S: Final = 60.0
 """Time limit of a call in seconds, and what one of a command may take beyond the command."""
 
-START_CHARS_MAX: Final = 64
-
 OnProgress = Callable[[result_pb2.ToolProgress | None], Awaitable[None]]
 """Takes the progress of a call; None: it is sent again, and what came before counts no more."""
 
@@ -47,8 +43,8 @@ async def _ignored(_: result_pb2.ToolProgress | None) -> None:
     """The default of a call whose progress says nothing."""
 
 
-class HostedProject(Struct):
-    """A project on a host, as one run calls it. Mutable: it learns which start of the host it talks to."""
+class HostedProject(Struct, frozen=True):
+    """A project on a host, as one run calls it."""
 
     servers: GrpcToolServers
     server: RegisteredServer
@@ -56,14 +52,7 @@ class HostedProject(Struct):
     place: pb.WorkspacePlace
     away_s: float
     """Seconds for which a loop that begins, or a turn, waits while it is away: one that restarts is soon back."""
-    ends_s: Callable[[], float]
-    """Until when its run has a lease, by the clock `now_s`; infinite: there is none."""
-    now_s: Callable[[], float]
     epoch: int = 0
-    start: str = ""
-    """That of the host which has answered last while the lease was valid."""
-    ahead_s: float = 0.0
-    """How far the host's clock is ahead of ours at least: what an answer took is not known, so leases end early."""
 
     async def call(
         self,
@@ -72,23 +61,17 @@ class HostedProject(Struct):
         *,
         call_id: str = "",
         timeout_s: float = CALL_S,
-        ends_s: float = inf,
         **arguments: Any,
     ) -> Any:
-        """The message that a tool answers. `arguments` are those of its message; `ends_s`: the end of a lease.
+        """The message that a tool answers. `arguments` are those of its message.
 
         Raises OutsideProjectError, TooMuchError, OSError, OutcomeUnknownError.
         """
-        for is_last in (False, True):
-            if ends_s != inf:
-                arguments["lease_end"] = duration(max(0.0, ends_s + self.ahead_s))
-            try:
-                sent = pb.WorkspaceCall(place=self.place, start=self.start, **{tool: arguments})  # type: ignore[arg-type]
-            except UnicodeEncodeError as error:
-                raise OutsideProjectError(f"No file there can have this name: {error}.") from None
-            result = await self._sent(tool, sent, on_progress, call_id, timeout_s)
-            if is_last or result.problem.kind != pb.WORKSPACE_PROBLEM_KIND_RESTARTED:
-                break
+        try:
+            sent = pb.WorkspaceCall(place=self.place, **{tool: arguments})  # type: ignore[arg-type]
+        except UnicodeEncodeError as error:
+            raise OutsideProjectError(f"No file there can have this name: {error}.") from None
+        result = await self._sent(tool, sent, on_progress, call_id, timeout_s)
         if result.HasField("problem"):
             _raise(result.problem)
         return getattr(result, tool)
@@ -116,7 +99,7 @@ class HostedProject(Struct):
         raise AssertionError("a call without a result has raised")
 
     def _failed(self, error: CallFailedError) -> OSError:
-        if error.is_sent and not error.is_lost and not error.outcome.endswith("503"):
+        if not error.is_lost and not error.outcome.endswith("503"):
             return OSError(errno.EPROTO, str(error))
         why = f"{error} The project is on the sandbox host {self.server.name}: start it again there, and go on"
         return OSError(errno.EHOSTDOWN, why)
@@ -124,8 +107,6 @@ class HostedProject(Struct):
     def _read(self, message: tool_service_pb2.DispatchResponse, tool: str) -> pb.WorkspaceResult:
         """The result of a tool, or its problem. Raises OSError; OutcomeUnknownError for one of `run`."""
         given = message.result.workspace
-        if given.start and len(given.start) <= START_CHARS_MAX and self.ends_s() > self.now_s():
-            self.start, self.ahead_s = given.start, given.clock.ToNanoseconds() / 1e9 - self.now_s()
         kind = given.WhichOneof("result")
         if kind == "problem" or (kind == tool and not message.result.status):
             return given
@@ -177,13 +158,5 @@ def _raise(problem: pb.WorkspaceProblem) -> NoReturn:
             raise OutsideProjectError(problem.text)
         case pb.WORKSPACE_PROBLEM_KIND_TOO_MUCH:
             raise TooMuchError(problem.text)
-        case pb.WORKSPACE_PROBLEM_KIND_RESTARTED:
-            raise OSError(errno.ESTALE, f"{problem.text} This executor has no lease of the run any more")
         case _:
             raise OSError(problem.number or errno.EIO, problem.text)
-
-
-def duration(seconds: float) -> Duration:
-    made = Duration()
-    made.FromNanoseconds(round(seconds * 1e9))
-    return made

@@ -10,8 +10,8 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
-from math import inf
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -26,7 +26,7 @@ from turnwright_core.text import host_and_path
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tool_servers import RegisteredServer
 from turnwright_executor.files.scan import is_usable
-from turnwright_executor.peers.sandbox_calls import CALL_S, HostedProject, duration
+from turnwright_executor.peers.sandbox_calls import CALL_S, HostedProject
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.ports.workspaces import FoundWorkspace, HostedPlace, Scan, SeenFile
 from turnwright_executor.tools.contract import OutcomeUnknownError
@@ -161,8 +161,11 @@ class HostedScanner:
 class HostedShell:
     """Implements tools.ports.Shell on a host."""
 
-    def __init__(self, host: HostedProject, located: pb.LocatedWorkspace, output_bytes_max: int) -> None:
-        self._host, self._output_bytes_max = host, output_bytes_max
+    def __init__(
+        self, host: HostedProject, located: pb.LocatedWorkspace, output_bytes_max: int, ends_s: Callable[[], float]
+    ) -> None:
+        """`ends_s`: until when its run has a lease."""
+        self._host, self._output_bytes_max, self._ends_s = host, output_bytes_max, ends_s
         self.refusal = located.refusal
         self.keeps_read_only = located.keeps_read_only
 
@@ -178,7 +181,7 @@ class HostedShell:
     ) -> CommandEnd:
         """As the port says. Raises OutcomeUnknownError if the host is lost, OSError if nothing was started."""
         call_id = f"run/{secrets.token_hex(16)}"
-        ends_s = self._host.ends_s()
+        ends_s = self._ends_s()
         # A host leaves out the middle; what it sends beyond that is dropped. No byte is more than a character.
         left = dict.fromkeys((1, 2), self._output_bytes_max + CUT_CHARS)
 
@@ -194,9 +197,8 @@ class HostedShell:
                 pass_on,
                 call_id=call_id,
                 timeout_s=timeout_s + CALL_S,
-                ends_s=ends_s,
                 command=command,
-                timeout=duration(timeout_s),
+                timeout=timedelta(seconds=timeout_s),
                 read_only=read_only,
                 owners=is_owners,
                 network=network,
@@ -240,10 +242,10 @@ class HostedShell:
         """Tell the host of each renewal of the lease; without one the command ends there."""
         while True:
             await asyncio.sleep(EXTEND_S)
-            if (ends_s := self._host.ends_s()) != known_s:
+            if (ends_s := self._ends_s()) != known_s:
                 # Lost only with the connection, and then the command ends.
                 with suppress(OSError):
-                    await self._host.call("extend", timeout_s=STOP_S, ends_s=ends_s, call=call_id)
+                    await self._host.call("extend", timeout_s=STOP_S, call=call_id)
                 known_s = ends_s
 
 
@@ -254,11 +256,9 @@ class GrpcSandboxHosts:
         self,
         servers: GrpcToolServers,
         registered: Callable[[], Sequence[RegisteredServer]],
-        now_s: Callable[[], float],
         settings: HostSettings,
     ) -> None:
-        """`now_s` is the clock of leases, in seconds."""
-        self._servers, self._registered, self._now_s, self._settings = servers, registered, now_s, settings
+        self._servers, self._registered, self._settings = servers, registered, settings
 
     async def locate(self, root: str, *, make: bool = True) -> FoundWorkspace | None:
         host = self._host(RunAddress("", ""), 0, root, ())
@@ -274,14 +274,15 @@ class GrpcSandboxHosts:
     async def place(
         self, address: RunAddress, epoch: int, root: str, constraints: Constraints, ends_s: Callable[[], float]
     ) -> HostedPlace:
-        host = self._host(address, epoch, root, constraints.rules, ends_s)
+        host = self._host(address, epoch, root, constraints.rules)
         located = await self._located(host, root, make=False)
         if located is None:
             raise _unavailable(address.project, root, "there is no such directory on its sandbox host any more")
         # It outlasts the lease, and so reads without a fence.
         unfenced = self._host(address, 0, root, constraints.rules)
         scanner = partial(HostedScanner, unfenced, is_kept=bool(epoch))
-        return HostedPlace(HostedWorkspace(host), HostedShell(host, located, self._settings.output_bytes_max), scanner)
+        shell = HostedShell(host, located, self._settings.output_bytes_max, ends_s)
+        return HostedPlace(HostedWorkspace(host), shell, scanner)
 
     async def _located(self, host: HostedProject, root: str, *, make: bool) -> pb.LocatedWorkspace | None:
         try:
@@ -291,14 +292,7 @@ class GrpcSandboxHosts:
             raise _unavailable(host.address.project, root, why or str(error)) from None
         return found.workspace if found.HasField("workspace") else None
 
-    def _host(
-        self,
-        address: RunAddress,
-        epoch: int,
-        root: str,
-        rules: tuple[tuple[str, int], ...],
-        ends_s: Callable[[], float] = lambda: inf,
-    ) -> HostedProject:
+    def _host(self, address: RunAddress, epoch: int, root: str, rules: tuple[tuple[str, int], ...]) -> HostedProject:
         """Raises WORKSPACE_UNAVAILABLE for a host that is not registered."""
         name, path = host_and_path(root)
         found = next((one for one in self._registered() if one.name == name and one.workspaces), None)
@@ -317,7 +311,7 @@ class GrpcSandboxHosts:
             file_bytes_max=self._settings.file_bytes_max,
             files_max=self._settings.files_max,
         )
-        return HostedProject(self._servers, found, address, place, self._settings.away_s, ends_s, self._now_s, epoch)
+        return HostedProject(self._servers, found, address, place, self._settings.away_s, epoch)
 
 
 def _unavailable(project: str, root: str, why: str) -> TurnwrightError:

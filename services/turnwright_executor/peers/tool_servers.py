@@ -26,6 +26,7 @@ from turnwright_core.rpc.errors import from_rpc
 from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
 from turnwright_executor.domain.tool_spec import ServedTool
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
+from turnwright_executor.peers.server_starts import ServerStarts
 from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
 from turnwright_executor.peers.tool_listings import Listing, ServerState, listed, merged
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
@@ -48,6 +49,8 @@ CONNECTIONS_MAX: Final = 1024
 LISTINGS_BYTES_MAX: Final = 256 * 1024 * 1024
 """What all lists may take together."""
 DETAIL_CHARS_MAX: Final = 1000
+STARTS_MAX: Final = 3
+"""Starts of its server that one call may be sent to."""
 
 _HTTP: Final = {
     grpc.StatusCode.INVALID_ARGUMENT: "invalid:400",
@@ -96,12 +99,13 @@ class GrpcToolServers:
         tls: Tls,
         callback: Callback,
         mcp: McpBridge,
+        starts: ServerStarts,
     ) -> None:
         """`registered`: the servers for a project. `secret`: the value of one by its name, for a project.
 
         That raises ValueError with a sentence. `mcp`: what calls those that speak MCP.
         """
-        self._mcp = mcp
+        self._mcp, self._starts = mcp, starts
         self._registered, self._secret, self._allowed, self._tls, self._callback = (
             registered, secret, allowed, tls, callback
         )  # fmt: skip
@@ -216,35 +220,43 @@ class GrpcToolServers:
             metadata = self._metadata(found)
         except Away as away:
             raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
-        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+        dispatch = tool_service_pb2_grpc.ToolServiceStub(channel).Dispatch
         with self._calling_back(found, call) as callback:
             left_s = max(0.0, end_s - time.monotonic()) if call.began_s else timeout_s
             request = _request(call, callback, left_s)
             if workspace is not None:
                 request.workspace.CopyFrom(workspace)
-            stream = stub.Dispatch(request, timeout=left_s, metadata=metadata)
-            is_over = False
-            try:
-                # gRPC gives None for bytes that are no message.
-                messages: AsyncIterable[pb.DispatchResponse | None] = stream
-                async for message in messages:
-                    if message is None:
-                        text = f"The server {server} has sent something else than an event of a call."
+            for _ in range(STARTS_MAX):
+                self._starts.fence(request, channel)
+                stream = dispatch(request, timeout=left_s, metadata=metadata)
+                is_over = False
+                try:
+                    # gRPC gives None for bytes that are no message.
+                    messages: AsyncIterable[pb.DispatchResponse | None] = stream
+                    async for message in messages:
+                        if message is None:
+                            text = f"The server {server} has sent something else than an event of a call."
+                            raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
+                        is_over = not message.HasField("progress")
+                        if message.HasField("other_start"):
+                            self._starts.update(message.other_start, channel)
+                            break
+                        yield message
+                        if is_over:
+                            return
+                    else:
+                        is_over = True
+                        text = f"The server {server} has ended the call without a result."
                         raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
-                    is_over = not message.HasField("progress")
-                    yield message
-                    if is_over:
-                        return
-                is_over = True
-                text = f"The server {server} has ended the call without a result."
-                raise CallFailedError("protocol:502", text, is_sent=True, is_lost=True)
-            except grpc.aio.AioRpcError as error:
-                is_over = True
-                raise _failed(found, timeout_s, error) from None
-            finally:
-                stream.cancel()
-                if not is_over:
-                    self.cancel(server, call)
+                except grpc.aio.AioRpcError as error:
+                    is_over = True
+                    raise _failed(found, timeout_s, error) from None
+                finally:
+                    stream.cancel()
+                    if not is_over:
+                        self.cancel(server, call)
+            text = f"The server {server} has named {STARTS_MAX} starts for one call: see that it does not start again."
+            raise CallFailedError("unavailable:503", text, is_sent=False)
 
     async def _found(self, server: str, call: RemoteCall) -> RegisteredServer:
         """The server that a call is for. Raises CallFailedError."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from mcp.shared.exceptions import MCPError
 from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc
 
+from turnwright_client.tool_server import Fence
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.logs import get_logger
 from turnwright_mcp.calls import Answered, McpCall
@@ -20,8 +21,6 @@ from turnwright_mcp.questions import AnswerError
 from turnwright_mcp.registration import McpServer
 from turnwright_mcp.results import agent_to_pb
 
-EPOCHS_MAX: Final = 4096
-"""Runs whose epoch is remembered."""
 HELD_MAX: Final = 256
 """Calls that wait for a person within a server."""
 
@@ -40,7 +39,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     def __init__(self, connections: Connections, is_over: IsOver) -> None:
         self._connections, self._is_over = connections, is_over
         self._looking: asyncio.Task[None] | None = None
-        self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._fence = Fence()
         self._running: dict[_CallId, HeldCall] = {}
         self._held: OrderedDict[_CallId, HeldCall] = OrderedDict()
 
@@ -68,7 +67,10 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self, request: tool_service_pb2.DispatchRequest, context: Any
     ) -> AsyncGenerator[tool_service_pb2.DispatchResponse, None]:
         server = server_of(request.project, context)
-        self._check_epoch(request.project, request.run, request.epoch)
+        if other := self._fence.other_start(request):
+            yield other
+            return
+        self._check(request)
         key = (request.project, request.run, request.call_id)
         try:
             call, problem = await self._call(server, key, request)
@@ -78,9 +80,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         if problem is not None:
             yield _response(problem)
             return
-        self._running[key] = call
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(), name="calls that nobody waits for")
+        self._keep(key, call)
         is_held = False
         try:
             async for event in call.events():
@@ -99,12 +99,17 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 await call.stop()
 
     async def Cancel(self, request: tool_service_pb2.CancelRequest, context: Any) -> tool_service_pb2.CancelResponse:
-        self._check_epoch(request.project, request.run, request.epoch)
+        self._check(request)
         key = (request.project, request.run, request.call_id)
         for calls in (self._running, self._held):
             if (call := calls.pop(key, None)) is not None:
                 await call.stop()
         return tool_service_pb2.CancelResponse()
+
+    def _keep(self, key: _CallId, call: HeldCall) -> None:
+        self._running[key] = call
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="calls that nobody waits for")
 
     async def _look(self) -> None:
         """End calls whose records are settled: rejected, aborted, or given up by an executor that came after.
@@ -174,17 +179,10 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             _, oldest = self._held.popitem(last=False)
             await oldest.stop()
 
-    def _check_epoch(self, project: str, run: str, epoch: int) -> None:
+    def _check(self, request: tool_service_pb2.DispatchRequest | tool_service_pb2.CancelRequest) -> None:
         """Raises LEASE_LOST for an executor that has lost the run."""
-        if not epoch:
-            return
-        latest = self._epochs.get((project, run), 0)
-        if epoch < latest:
-            raise fault(Reason.LEASE_LOST, f"The run {run} is at epoch {latest}, and the call came with {epoch}.")
-        self._epochs[project, run] = epoch
-        self._epochs.move_to_end((project, run))
-        if len(self._epochs) > EPOCHS_MAX:
-            self._epochs.popitem(last=False)
+        if refusal := self._fence.refusal(request):
+            raise fault(Reason.LEASE_LOST, refusal)
 
 
 def _away(server: McpServer, error: ServerAwayError, otherwise: Reason) -> TurnwrightError:

@@ -16,7 +16,7 @@ LEAVING = asyncio.Event()
 CALLS = [
     "silent", "floods", "floods_for_ever", "says_nothing_for_ever", "huge", "without_a_result", "an_empty_message",
     "two_results", "no_utf_8", "no_message", "half_of_a_pair", "nested", "nested_too_deeply", "many_parts", "odd_parts",
-    "an_odd_status", "proposes_after_its_result", "asks_and_leaves", "work",
+    "an_odd_status", "proposes_after_its_result", "asks_and_leaves", "starts_again", "work",
 ]  # fmt: skip
 
 
@@ -82,6 +82,10 @@ async def dispatch(kind):  # noqa: C901 - one case for each kind
             yield result(result_pb2.ToolPart(image=image), result_pb2.ToolPart(entry=entry), result_pb2.ToolPart())
         case "an_odd_status":
             yield result(text("what?"), status=4_294_967_295)
+        case "starts_again":
+            start = tool_service_pb2.ServerStart(id="x" * MIB, clock={"seconds": 2**63 - 1, "nanos": -5})
+            yield tool_service_pb2.DispatchResponse(other_start=start).SerializeToString()
+            return
         case "asks_and_leaves":
             # The server takes no connection and no call any more before it asks.
             LEAVING.set()

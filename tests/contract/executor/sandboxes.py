@@ -59,13 +59,16 @@ async def hosted_stack(root: Path, monkeypatch, token: str = TOKEN, **settings: 
         yield services
 
 
-async def dispatched(root, tool, token=TOKEN, epoch=0, call_id="c", start="", place=SHOP, times=1, **arguments):
+async def dispatched(
+    root, tool, token=TOKEN, epoch=0, call_id="c", start="", lease_end=None, place=SHOP, times=1, **arguments
+):
     """The events of a call of the host's own tools, or of the last of several."""
     async with grpc.aio.insecure_channel(f"unix:{root}/box.sock") as channel:
         stub = tool_service_pb2_grpc.ToolServiceStub(channel)
         request = tool_service_pb2.DispatchRequest(
             project="p", run="r", call_id=call_id, tool=tool, epoch=epoch, idempotency_key=secrets.token_hex(16),
-            workspace=workspace_pb2.WorkspaceCall(place=place, start=start, **{tool: arguments}),
+            start=start, lease_end=lease_end,
+            workspace=workspace_pb2.WorkspaceCall(place=place, **{tool: arguments}),
         )  # fmt: skip
         metadata = (("authorization", f"Bearer {token}"),)
         for _ in range(times):

@@ -68,6 +68,7 @@ CALLS = {
     "t.many_parts": ("", "99936 more parts were left out"),
     "t.odd_parts": ("", "An image of 9437184 bytes"),
     "t.an_odd_status": ("tool:500", "what?"),
+    "t.starts_again": ("unavailable:503", "has named 3 starts for one call"),
     "t.work": ("", "done"),
 }
 """What each call comes to, and words that the model reads."""

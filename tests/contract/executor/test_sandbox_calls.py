@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
+import time
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -15,10 +16,10 @@ from contract.executor.sandboxes import SHOP, TOKEN, dispatched, host, refused
 from turnwright_sandbox.host import SCANNERS_MAX
 
 
-async def started(root, epoch=0):
+async def started(root):
     """What a host says of itself: which start of it this is, and its clock."""
-    [answer] = await dispatched(root, "locate", epoch=epoch)
-    return answer.result.workspace
+    [answer] = await dispatched(root, "locate", epoch=1)
+    return answer.other_start
 
 
 @pytest.mark.asyncio
@@ -26,20 +27,18 @@ async def test_an_executor_that_has_lost_a_run_is_refused_before_and_after_the_h
     wanted = {"path": "a.txt", "content": "new\n", "base_hash": hashlib.sha256(b"old\n").hexdigest()}
     run = {"command": "touch made", "timeout": {"seconds": 60}}
     async with host(tmp_path):
-        known = (await started(tmp_path, epoch=1)).start
-        assert (await started(tmp_path, epoch=2)).start == known
+        known = (await started(tmp_path)).id
+        await dispatched(tmp_path, "locate", epoch=2, start=known)
         for tool, arguments in (("replace", wanted), ("run", run)):
             error = await refused(tmp_path, tool, epoch=1, start=known, **arguments)
             assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     async with host(tmp_path):
         for tool, arguments in (("replace", wanted), ("run", run)):
             [answer] = await dispatched(tmp_path, tool, epoch=1, start=known, **arguments)
-            problem = answer.result.workspace.problem
-            assert problem.kind == workspace_pb2.WORKSPACE_PROBLEM_KIND_RESTARTED
+            assert answer.other_start.id not in ("", known)
         assert (shop / "a.txt").read_text() == "old\n"
         assert not (shop / "made").exists()
-        now = (await started(tmp_path, epoch=2)).start
-        [answer] = await dispatched(tmp_path, "replace", epoch=2, start=now, **wanted)
+        [answer] = await dispatched(tmp_path, "replace", epoch=2, start=answer.other_start.id, **wanted)
         assert answer.result.workspace.replace.replaced
         assert (shop / "a.txt").read_text() == "new\n"
 
@@ -48,24 +47,27 @@ async def test_an_executor_that_has_lost_a_run_is_refused_before_and_after_the_h
 async def test_a_command_ends_with_its_lease_by_the_clock_of_its_host_unless_that_is_renewed(tmp_path, shop):
     def soon():
         end = duration_pb2.Duration()
-        end.FromNanoseconds(known.clock.ToNanoseconds() + 100_000_000)
+        end.FromNanoseconds(known.clock.ToNanoseconds() + time.monotonic_ns() - began_ns + 1_000_000_000)
         return end
 
     wanted = {"command": "echo $$; sleep 600", "timeout": {"seconds": 600}}
     async with host(tmp_path):
-        known = await started(tmp_path)
+        began_ns, known = time.monotonic_ns(), await started(tmp_path)
+        ours = {"epoch": 1, "start": known.id}
         # However late it comes: it is for a moment, and not for a time from now on.
-        [end] = await dispatched(tmp_path, "run", start=known.start, lease_end=known.clock, **wanted)
-        assert end.result.workspace.problem.number == errno.ESTALE
+        error = await refused(tmp_path, "run", **ours, lease_end=known.clock, **wanted)
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
         output = {"command": "head -c 100000 /dev/zero", "timeout": {"seconds": 60}, "output_bytes_max": 1000}
-        *pieces, end = await dispatched(tmp_path, "run", start=known.start, **output)
+        *pieces, end = await dispatched(tmp_path, "run", **ours, **output)
         assert end.result.workspace.run.output_cut
         assert sum(len(one.progress.text) for one in pieces) < 2000
-        running = asyncio.create_task(dispatched(tmp_path, "run", call_id="long", start=known.start, **wanted))
-        while True:
-            [answer] = await dispatched(tmp_path, "extend", call="long", start=known.start, lease_end=soon())
-            if answer.result.workspace.extend.running:
-                break
+        running = asyncio.create_task(dispatched(tmp_path, "run", call_id="long", **ours, **wanted))
+        is_running = False
+        while not is_running:
+            # Of a moment that is over when it arrives, it is refused.
+            with suppress(grpc.aio.AioRpcError):
+                [answer] = await dispatched(tmp_path, "extend", call="long", **ours, lease_end=soon())
+                is_running = answer.result.workspace.extend.running
         *_, end = await running
         assert end.result.workspace.run.exit_code == -9
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -257,7 +256,7 @@ async def test_nobody_waits_for_a_host_whose_secret_is_not_there(tmp_path, monke
 async def test_a_server_that_the_operator_has_not_made_a_host_has_no_projects():
     servers = [RegisteredServer("box", "127.0.0.1:1")]
     with pytest.raises(PreconditionError, match="`workspaces = true`"):
-        await GrpcSandboxHosts(None, lambda: servers, time.monotonic, HostSettings(0.0, 1, 1, 1)).locate("box:/shop")
+        await GrpcSandboxHosts(None, lambda: servers, HostSettings(0.0, 1, 1, 1)).locate("box:/shop")
 
 
 @pytest.mark.asyncio

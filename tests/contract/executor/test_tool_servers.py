@@ -19,7 +19,7 @@ from contract.executor.tool_servers import Breaking, Issues, served, stack
 from services import token_for
 from turnwright_cli.tools import server_lines
 from turnwright_client import Client
-from turnwright_client.tool_server import ToolServer
+from turnwright_client.tool_server import Fence, ToolServer
 from turnwright_core.errors import TurnwrightError
 from turnwright_executor.peers.tool_servers import CONNECT_S
 
@@ -379,26 +379,44 @@ async def test_a_server_that_is_away_fails_the_call_and_says_what_to_do(tmp_path
         assert "see that it runs" in record.body
 
 
-async def test_an_older_epoch_is_refused(server):
-    async with served(server) as address, grpc.aio.insecure_channel(address) as channel:
+@pytest.fixture
+def restarted():
+    return Issues()
+
+
+async def test_an_older_epoch_is_refused_before_and_after_a_restart(tmp_path, server, restarted):
+    server._fence = Fence(runs_max=2)
+    address = f"unix:{tmp_path}/issues.sock"
+    async with grpc.aio.insecure_channel(address) as channel:
         stub = tool_service_pb2_grpc.ToolServiceStub(channel)
 
-        async def dispatch(epoch: int, run: str = "r"):
+        async def dispatch(epoch: int, start: str, run: str = "r"):
             request = tool_service_pb2.DispatchRequest(
                 project="p", run=run, call_id=f"c{epoch}", tool="look", arguments='{"title": "a"}', epoch=epoch,
-                idempotency_key="k" * 16,
+                idempotency_key="k" * 16, start=start,
             )  # fmt: skip
-            return [answer async for answer in stub.Dispatch(request)]
+            return [answer async for answer in stub.Dispatch(request, wait_for_ready=True)][-1]
 
-        await dispatch(5)
-        with pytest.raises(grpc.aio.AioRpcError) as error:
-            await dispatch(4)
-        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        with pytest.raises(grpc.aio.AioRpcError):
-            await stub.Cancel(tool_service_pb2.CancelRequest(project="p", run="r", call_id="c5", epoch=4))
-        for epoch, run in ((4, "other"), (5, "r"), (0, "r")):
-            assert (await dispatch(epoch, run))[-1].result.parts[0].text.startswith("saw")
-        assert len(server.calls) == 4
+        async with served(server, address):
+            start = (await dispatch(5, "")).other_start.id
+            await dispatch(5, start)
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await dispatch(4, start)
+            assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.Cancel(tool_service_pb2.CancelRequest(project="p", run="r", call_id="c5", epoch=4))
+            for epoch, run in ((4, "other"), (5, "r"), (0, "r")):
+                assert (await dispatch(epoch, start, run)).result.parts[0].text.startswith("saw")
+            assert len(server.calls) == 4
+            # A third run: the epochs of the first two are forgotten, and with them the start.
+            await dispatch(1, start, "third")
+            assert (await dispatch(4, start)).other_start.id not in ("", start)
+            assert len(server.calls) == 5
+        async with served(restarted, address):
+            # Its executor has lost the run, and does not know that the server has been restarted since.
+            other = await dispatch(4, start)
+            assert restarted.calls == []
+            assert (await dispatch(5, other.other_start.id)).HasField("result")
 
 
 async def test_a_long_result_is_an_entry_that_is_read_in_parts(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ class Bridge:
     def __init__(self, services: Services, channel: grpc.aio.Channel, header: str) -> None:
         self.services, self.header = services, header
         self.stub = tool_service_pb2_grpc.ToolServiceStub(channel)
-        self.calls = 0
+        self.calls, self.start = 0, ""
 
     def metadata(self, registration: dict, *, shared: bool = True, name: str = "server"):
         return (
@@ -60,9 +60,13 @@ class Bridge:
             "arguments": "{}",
             "epoch": 1,
         }
-        request = tool_service_pb2.DispatchRequest(tool=tool, **{**given, **fields})
         metadata = self.metadata(registration, shared=shared)
-        return [one async for one in self.stub.Dispatch(request, metadata=metadata, timeout=timeout_s)]
+        while True:
+            request = tool_service_pb2.DispatchRequest(tool=tool, start=self.start, **{**given, **fields})
+            events = [one async for one in self.stub.Dispatch(request, metadata=metadata, timeout=timeout_s)]
+            if not (events and events[-1].HasField("other_start")):
+                return events
+            self.start = events[-1].other_start.id
 
     async def refused(self, registration: dict, tool: str = "work", **more):
         """The error that a call ends with."""

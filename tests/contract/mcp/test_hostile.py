@@ -213,7 +213,9 @@ async def test_an_executor_that_has_lost_the_run_calls_nothing(tmp_path):
     calls = tmp_path / "calls"
     async with bridging(tmp_path) as bridge:
         server = hostile("well", str(calls))
+        bridge.start = "of the process before"
         assert text(await bridge.dispatch(server, epoch=7)) == "done"
+        assert bridge.start != "of the process before"
         assert (await bridge.refused(server, epoch=6)).code() is grpc.StatusCode.FAILED_PRECONDITION
         assert text(await bridge.dispatch(server, epoch=1, run="other")) == "done"
         assert calls.read_text().splitlines() == ["work", "work"]

@@ -30,6 +30,7 @@ from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServ
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
 from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
+from turnwright_executor.peers.server_starts import ServerStarts
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.peers.tool_registrations import Callbacks
 from turnwright_executor.peers.tool_servers import GrpcToolServers
@@ -94,9 +95,12 @@ async def sandbox_hosts(home: Path, root: Path) -> AsyncIterator[SandboxHosts]:
 
 @asynccontextmanager
 async def hosts_at(
-    home: Path, settings: HostSettings, now_s: Callable[[], float] = time.monotonic
+    home: Path,
+    settings: HostSettings,
+    now_s: Callable[[], float] = time.monotonic,
+    ends_s: Callable[[RunAddress], float] = lambda _: time.monotonic() + 60,
 ) -> AsyncIterator[SandboxHosts]:
-    """The host `box`, which listens in a folder, as an executor calls it. `now_s` is the clock of leases."""
+    """The host `box`, which listens in a folder, as an executor calls it. See ServerStarts."""
     headers = (("authorization", f"Bearer {SECRET}"),)
     box = RegisteredServer("box", f"unix:{home}/box.sock", headers=headers, workspaces=True)
 
@@ -105,9 +109,10 @@ async def hosts_at(
 
     bridge = McpBridge(BridgePlace("", home, "", SECRET))
     callbacks = Callbacks(None, Policy(lambda: 0))
-    servers = GrpcToolServers(registered, lambda *_: "", AllowedHosts(), PLAINTEXT, callbacks.lasting, bridge)
+    starts = ServerStarts(ends_s, now_s)
+    servers = GrpcToolServers(registered, lambda *_: "", AllowedHosts(), PLAINTEXT, callbacks.lasting, bridge, starts)
     try:
-        yield GrpcSandboxHosts(servers, lambda: [box], now_s, settings)
+        yield GrpcSandboxHosts(servers, lambda: [box], settings)
     finally:
         await servers.close()
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from turnwright.tool.v1 import result_pb2, tool_service_pb2, workspace_command_pb2
 from turnwright.tool.v1 import workspace_pb2 as pb
 
-from turnwright_client.tool_server import ToolServer
+from turnwright_client.tool_server import Fence, ToolServer
 from turnwright_core.constraints import Constraints
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.sandboxes import HostSettings
@@ -29,16 +29,22 @@ class WrongHost(ToolServer):
     """Answers what a test says: by tool, a result, or what makes one."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(lambda: self.shown_s)
         self.calls, self.pieces, self.output, self.answers, self.breaks = [], [], [], {}, []
         """`breaks`: the files that each of the next calls tells of before its connection breaks."""
-        self.now_s = self.takes_s = 0.0
-        """The executor's clock, and what an answer takes by it."""
+        self.now_s = self.takes_s = self.ends_s = self.shown_s = 0.0
+        """The executor's clock, what an answer takes by it, when its lease ends, and what the host's clock shows."""
         for name in TOOLS:
             self.tool(name, name, effect_class="outside")(self._answer)
 
+    def restart(self, start=""):
+        """Forget what a process forgets with its end."""
+        self._fence = Fence(lambda: self.shown_s)
+        self._fence._start = start or self._fence._start
+
     async def Dispatch(self, request, context):
         self.calls.append(request)
+        self.now_s += self.takes_s
         if self.breaks:
             yield tool_service_pb2.DispatchResponse(progress={"text": "begun\n", "files": {"files": self.breaks.pop()}})
             await context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
@@ -46,7 +52,6 @@ class WrongHost(ToolServer):
             yield message
 
     async def _answer(self, call):
-        self.now_s += self.takes_s
         for channel, text in self.output:
             await call.progress(text, channel)
         for piece in self.pieces:
@@ -62,7 +67,7 @@ async def made(tmp_path_factory):
     """The host, and how an executor calls it."""
     home, host = tmp_path_factory.mktemp("box"), WrongHost()
     server = await host.serve(f"unix:{home}/box.sock")
-    async with hosts_at(home, HostSettings(0.0, 10, 3, 5), lambda: host.now_s) as hosts:
+    async with hosts_at(home, HostSettings(0.0, 10, 3, 5), lambda: host.now_s, lambda _: host.ends_s) as hosts:
         yield host, hosts
     await server.stop(0)
 
@@ -70,13 +75,18 @@ async def made(tmp_path_factory):
 @pytest_asyncio.fixture(loop_scope="module")
 async def host(made):
     host, _ = made
-    host.calls, host.pieces, host.output, host.breaks, host.now_s, host.takes_s = [], [], [], [], 50.0, 0.0
-    host.answers = {"locate": pb.WorkspaceResult(start="first", locate={"workspace": {"path": "/shop", "id": "i"}})}
+    host.restart()
+    host.calls, host.pieces, host.output, host.breaks, host.takes_s = [], [], [], [], 0.0
+    host.now_s, host.ends_s = 50.0, 150.0
+    host.answers = {"locate": pb.WorkspaceResult(locate={"workspace": {"path": "/shop", "id": "i"}})}
     return host
 
 
-async def place_on(made, ends_s=inf, epoch=1):
-    return await made[1].place(RunAddress("p", "r"), epoch, "box:/shop", Constraints(), lambda: ends_s)
+async def place_on(made, epoch=1):
+    place = await made[1].place(RunAddress("p", "r"), epoch, "box:/shop", Constraints(), lambda: inf)
+    # Before it may be others, which name another start.
+    del made[0].calls[:-1]
+    return place
 
 
 def unknown(message):
@@ -228,23 +238,53 @@ async def test_a_command_without_a_readable_result_is_of_unknown_outcome(made, h
 
 @asynchronous
 async def test_only_who_still_has_the_lease_goes_on_with_a_host_that_has_restarted(made, host):
-    restarted = pb.WorkspaceProblem(kind=pb.WORKSPACE_PROBLEM_KIND_RESTARTED, text="It has started anew.")
-    for ends_s, starts in ((51.0, ["first", "second"]), (49.0, ["", ""])):
-        place = await place_on(made, ends_s)
-        host.calls.clear()
-        host.answers["replace"] = pb.WorkspaceResult(start="second", problem=restarted)
-        with pytest.raises(OSError, match="no lease of the run any more") as error:
-            await place.workspace.replace("a.txt", "new", None)
-        assert error.value.errno == errno.ESTALE
-        assert [call.workspace.start for call in host.calls] == starts
+    place = await place_on(made)
+    host.answers["replace"] = pb.WorkspaceResult(replace={"replaced": True})
+    known = host.calls[0].start
+    host.restart()
+    host.calls.clear()
+    assert await place.workspace.replace("a.txt", "new", None)
+    assert [call.start == known for call in host.calls] == [True, False]
+    host.restart()
+    host.calls.clear()
+    host.ends_s = host.now_s
+    with pytest.raises(OSError, match="no lease of the run r any more") as error:
+        await place.workspace.replace("a.txt", "new", None)
+    assert error.value.errno == errno.EPROTO
+    assert host.calls == []
+
+
+@asynchronous
+async def test_a_lease_that_ends_while_a_host_says_that_it_has_restarted_is_not_used(made, host):
+    place = await place_on(made)
+    host.answers["replace"] = pb.WorkspaceResult(replace={"replaced": True})
+    host.restart()
+    host.calls.clear()
+    host.takes_s = 200.0
+    with pytest.raises(OSError, match="no lease of the run r any more"):
+        await place.workspace.replace("a.txt", "new", None)
+    assert [call.tool for call in host.calls] == ["replace"]
+
+
+@asynchronous
+async def test_a_start_with_too_long_an_id_is_not_kept(made, host):
+    place = await place_on(made)
+    host.restart("x" * 65)
+    host.calls.clear()
+    with pytest.raises(OSError, match="has named 3 starts for one call"):
+        await place.workspace.replace("a.txt", "new", None)
+    assert [len(call.start) for call in host.calls] == [32, 64, 64]
 
 
 @asynchronous
 async def test_a_lease_is_sent_as_a_moment_of_the_hosts_clock(made, host):
-    host.answers["locate"].clock.FromSeconds(5000)
-    host.takes_s = 3.0
-    place = await place_on(made, 150.0)
+    host.shown_s, host.takes_s = host.now_s + 4950.0, 3.0
+    place = await place_on(made)
     host.answers["run"] = pb.WorkspaceResult(run=workspace_command_pb2.RunResult(exit_code=0))
     await place.shell.run("true", 5.0, ignored)
-    # It showed that moment at 50 at the earliest and at 53 at the latest, and the lease may not last longer than 150.
-    assert host.calls[-1].workspace.run.lease_end.seconds == 5097
+    # It showed that moment 3 seconds before it was heard at the earliest, and the lease may not last longer.
+    assert host.calls[-1].lease_end.seconds == host.ends_s + 4947
+    # Clocks drift apart: a minute later it is asked again.
+    host.now_s, host.ends_s = host.now_s + 61, host.ends_s + 61
+    await place.shell.run("true", 5.0, ignored)
+    assert [call.start == "" for call in host.calls] == [False, False, True, False]

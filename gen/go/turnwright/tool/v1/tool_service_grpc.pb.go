@@ -31,8 +31,11 @@ type ToolServiceClient interface {
 	// Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
-	// stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
-	// FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
+	// stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads.
+	//
+	// What has an epoch is from the owner of a run, and its executor may have lost the run since. Answer it with `other_start` if its
+	// `start` is not that of this process, which cannot know the epochs that one before has seen. Refuse it with FAILED_PRECONDITION if its
+	// epoch is lower than that of an earlier call of the same run, or its `lease_end` has passed. Begin nothing in any of these cases.
 	//
 	// A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
 	// a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one
@@ -109,8 +112,11 @@ type ToolServiceServer interface {
 	// Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
-	// stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
-	// FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
+	// stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads.
+	//
+	// What has an epoch is from the owner of a run, and its executor may have lost the run since. Answer it with `other_start` if its
+	// `start` is not that of this process, which cannot know the epochs that one before has seen. Refuse it with FAILED_PRECONDITION if its
+	// epoch is lower than that of an earlier call of the same run, or its `lease_end` has passed. Begin nothing in any of these cases.
 	//
 	// A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
 	// a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from turnwright.tool.v1 import result_pb2 as turnwright_dot_tool_dot_v1_dot_result__pb2
 from turnwright.tool.v1 import workspace_pb2 as turnwright_dot_tool_dot_v1_dot_workspace__pb2
@@ -29,7 +30,7 @@ from turnwright.types.v1 import access_pb2 as turnwright_dot_types_dot_v1_dot_ac
 from turnwright.types.v1 import command_record_pb2 as turnwright_dot_types_dot_v1_dot_command__record__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%turnwright/tool/v1/tool_service.proto\x12\x12turnwright.tool.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/tool/v1/result.proto\x1a\"turnwright/tool/v1/workspace.proto\x1a turnwright/types/v1/access.proto\x1a(turnwright/types/v1/command_record.proto\"3\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"_\n\x10\x44\x65scribeResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\'\n\x05tools\x18\x02 \x03(\x0b\x32\x18.turnwright.tool.v1.Tool\x12\x11\n\tunchanged\x18\x03 \x01(\x08\"\xce\x01\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06schema\x18\x03 \x01(\t\x12\x36\n\x0c\x65\x66\x66\x65\x63t_class\x18\x04 \x01(\x0e\x32 .turnwright.types.v1.EffectClass\x12\x38\n\x0b\x61nnotations\x18\x05 \x01(\x0b\x32#.turnwright.tool.v1.ToolAnnotations\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x10\n\x08proposes\x18\x07 \x01(\x08\"p\n\x0fToolAnnotations\x12\r\n\x05title\x18\x01 \x01(\t\x12\x11\n\tread_only\x18\x02 \x01(\x08\x12\x13\n\x0b\x64\x65structive\x18\x03 \x01(\x08\x12\x17\n\nopen_world\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_open_world\"\xfd\x03\n\x0f\x44ispatchRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x11\n\targuments\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x17\n\x0fidempotency_key\x18\x07 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x08\x63\x61llback\x18\t \x01(\x0b\x32\x1c.turnwright.tool.v1.CallbackH\x00\x88\x01\x01\x12\x1b\n\x0eproposal_state\x18\n \x01(\x0cH\x01\x88\x01\x01\x12\x0f\n\x07\x63omment\x18\x0c \x01(\t\x12>\n\x0cmodel_answer\x18\r \x01(\x0b\x32#.turnwright.tool.v1.ToolModelAnswerH\x02\x88\x01\x01\x12\x14\n\x0ctool_version\x18\x0b \x01(\t\x12\x11\n\tprincipal\x18\x10 \x01(\t\x12\x39\n\tworkspace\x18\x11 \x01(\x0b\x32!.turnwright.tool.v1.WorkspaceCallH\x03\x88\x01\x01\x42\x0b\n\t_callbackB\x11\n\x0f_proposal_stateB\x0f\n\r_model_answerB\x0c\n\n_workspace\"[\n\x08\x43\x61llback\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf8\x01\n\x10\x44ispatchResponse\x12\x34\n\x08progress\x18\x01 \x01(\x0b\x32 .turnwright.tool.v1.ToolProgressH\x00\x12\x34\n\x08proposal\x18\x02 \x01(\x0b\x32 .turnwright.tool.v1.ToolProposalH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.turnwright.tool.v1.ToolResultH\x00\x12=\n\rmodel_request\x18\x04 \x01(\x0b\x32$.turnwright.tool.v1.ToolModelRequestH\x00\x42\x07\n\x05\x65vent\"M\n\rCancelRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\"\x10\n\x0e\x43\x61ncelResponse2\xac\x02\n\x0bToolService\x12`\n\x08\x44\x65scribe\x12#.turnwright.tool.v1.DescribeRequest\x1a$.turnwright.tool.v1.DescribeResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12_\n\x08\x44ispatch\x12#.turnwright.tool.v1.DispatchRequest\x1a$.turnwright.tool.v1.DispatchResponse\"\x06\xf2\xe2\x18\x02\x08\n0\x01\x12Z\n\x06\x43\x61ncel\x12!.turnwright.tool.v1.CancelRequest\x1a\".turnwright.tool.v1.CancelResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\nB\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%turnwright/tool/v1/tool_service.proto\x12\x12turnwright.tool.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fturnwright/tool/v1/result.proto\x1a\"turnwright/tool/v1/workspace.proto\x1a turnwright/types/v1/access.proto\x1a(turnwright/types/v1/command_record.proto\"3\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"_\n\x10\x44\x65scribeResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\'\n\x05tools\x18\x02 \x03(\x0b\x32\x18.turnwright.tool.v1.Tool\x12\x11\n\tunchanged\x18\x03 \x01(\x08\"\xce\x01\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06schema\x18\x03 \x01(\t\x12\x36\n\x0c\x65\x66\x66\x65\x63t_class\x18\x04 \x01(\x0e\x32 .turnwright.types.v1.EffectClass\x12\x38\n\x0b\x61nnotations\x18\x05 \x01(\x0b\x32#.turnwright.tool.v1.ToolAnnotations\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x10\n\x08proposes\x18\x07 \x01(\x08\"p\n\x0fToolAnnotations\x12\r\n\x05title\x18\x01 \x01(\t\x12\x11\n\tread_only\x18\x02 \x01(\x08\x12\x13\n\x0b\x64\x65structive\x18\x03 \x01(\x08\x12\x17\n\nopen_world\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_open_world\"\xcd\x04\n\x0f\x44ispatchRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x11\n\targuments\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x17\n\x0fidempotency_key\x18\x07 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x08\x63\x61llback\x18\t \x01(\x0b\x32\x1c.turnwright.tool.v1.CallbackH\x00\x88\x01\x01\x12\x1b\n\x0eproposal_state\x18\n \x01(\x0cH\x01\x88\x01\x01\x12\x0f\n\x07\x63omment\x18\x0c \x01(\t\x12>\n\x0cmodel_answer\x18\r \x01(\x0b\x32#.turnwright.tool.v1.ToolModelAnswerH\x02\x88\x01\x01\x12\x14\n\x0ctool_version\x18\x0b \x01(\t\x12\x11\n\tprincipal\x18\x10 \x01(\t\x12\x39\n\tworkspace\x18\x11 \x01(\x0b\x32!.turnwright.tool.v1.WorkspaceCallH\x03\x88\x01\x01\x12\r\n\x05start\x18\x12 \x01(\t\x12\x31\n\tlease_end\x18\x13 \x01(\x0b\x32\x19.google.protobuf.DurationH\x04\x88\x01\x01\x42\x0b\n\t_callbackB\x11\n\x0f_proposal_stateB\x0f\n\r_model_answerB\x0c\n\n_workspaceB\x0c\n\n_lease_end\"R\n\x0bServerStart\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x05\x63lock\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x42\x08\n\x06_clock\"[\n\x08\x43\x61llback\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb0\x02\n\x10\x44ispatchResponse\x12\x34\n\x08progress\x18\x01 \x01(\x0b\x32 .turnwright.tool.v1.ToolProgressH\x00\x12\x34\n\x08proposal\x18\x02 \x01(\x0b\x32 .turnwright.tool.v1.ToolProposalH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.turnwright.tool.v1.ToolResultH\x00\x12=\n\rmodel_request\x18\x04 \x01(\x0b\x32$.turnwright.tool.v1.ToolModelRequestH\x00\x12\x36\n\x0bother_start\x18\x05 \x01(\x0b\x32\x1f.turnwright.tool.v1.ServerStartH\x00\x42\x07\n\x05\x65vent\"M\n\rCancelRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\"\x10\n\x0e\x43\x61ncelResponse2\xac\x02\n\x0bToolService\x12`\n\x08\x44\x65scribe\x12#.turnwright.tool.v1.DescribeRequest\x1a$.turnwright.tool.v1.DescribeResponse\"\t\x90\x02\x01\xf2\xe2\x18\x02\x08\n\x12_\n\x08\x44ispatch\x12#.turnwright.tool.v1.DispatchRequest\x1a$.turnwright.tool.v1.DispatchResponse\"\x06\xf2\xe2\x18\x02\x08\n0\x01\x12Z\n\x06\x43\x61ncel\x12!.turnwright.tool.v1.CancelRequest\x1a\".turnwright.tool.v1.CancelResponse\"\t\x90\x02\x02\xf2\xe2\x18\x02\x08\nB\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,24 +44,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLSERVICE'].methods_by_name['Dispatch']._serialized_options = b'\362\342\030\002\010\n'
   _globals['_TOOLSERVICE'].methods_by_name['Cancel']._loaded_options = None
   _globals['_TOOLSERVICE'].methods_by_name['Cancel']._serialized_options = b'\220\002\002\362\342\030\002\010\n'
-  _globals['_DESCRIBEREQUEST']._serialized_start=239
-  _globals['_DESCRIBEREQUEST']._serialized_end=290
-  _globals['_DESCRIBERESPONSE']._serialized_start=292
-  _globals['_DESCRIBERESPONSE']._serialized_end=387
-  _globals['_TOOL']._serialized_start=390
-  _globals['_TOOL']._serialized_end=596
-  _globals['_TOOLANNOTATIONS']._serialized_start=598
-  _globals['_TOOLANNOTATIONS']._serialized_end=710
-  _globals['_DISPATCHREQUEST']._serialized_start=713
-  _globals['_DISPATCHREQUEST']._serialized_end=1222
-  _globals['_CALLBACK']._serialized_start=1224
-  _globals['_CALLBACK']._serialized_end=1315
-  _globals['_DISPATCHRESPONSE']._serialized_start=1318
-  _globals['_DISPATCHRESPONSE']._serialized_end=1566
-  _globals['_CANCELREQUEST']._serialized_start=1568
-  _globals['_CANCELREQUEST']._serialized_end=1645
-  _globals['_CANCELRESPONSE']._serialized_start=1647
-  _globals['_CANCELRESPONSE']._serialized_end=1663
-  _globals['_TOOLSERVICE']._serialized_start=1666
-  _globals['_TOOLSERVICE']._serialized_end=1966
+  _globals['_DESCRIBEREQUEST']._serialized_start=271
+  _globals['_DESCRIBEREQUEST']._serialized_end=322
+  _globals['_DESCRIBERESPONSE']._serialized_start=324
+  _globals['_DESCRIBERESPONSE']._serialized_end=419
+  _globals['_TOOL']._serialized_start=422
+  _globals['_TOOL']._serialized_end=628
+  _globals['_TOOLANNOTATIONS']._serialized_start=630
+  _globals['_TOOLANNOTATIONS']._serialized_end=742
+  _globals['_DISPATCHREQUEST']._serialized_start=745
+  _globals['_DISPATCHREQUEST']._serialized_end=1334
+  _globals['_SERVERSTART']._serialized_start=1336
+  _globals['_SERVERSTART']._serialized_end=1418
+  _globals['_CALLBACK']._serialized_start=1420
+  _globals['_CALLBACK']._serialized_end=1511
+  _globals['_DISPATCHRESPONSE']._serialized_start=1514
+  _globals['_DISPATCHRESPONSE']._serialized_end=1818
+  _globals['_CANCELREQUEST']._serialized_start=1820
+  _globals['_CANCELREQUEST']._serialized_end=1897
+  _globals['_CANCELRESPONSE']._serialized_start=1899
+  _globals['_CANCELRESPONSE']._serialized_end=1915
+  _globals['_TOOLSERVICE']._serialized_start=1918
+  _globals['_TOOLSERVICE']._serialized_end=2218
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -195,6 +196,8 @@ class DispatchRequest(_message.Message):
     TOOL_VERSION_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     WORKSPACE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    LEASE_END_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """The project."""
     run: _builtins.str
@@ -217,6 +220,8 @@ class DispatchRequest(_message.Message):
     """Version of the tool that the loop was offered."""
     principal: _builtins.str
     """The principal that the call is made for. Not a credential."""
+    start: _builtins.str
+    """The id of the ServerStart that the executor knew while it had the lease of the run. Empty: it knows none yet, or the epoch is 0."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """When the executor gives the call up. Also the deadline of the rpc."""
@@ -232,6 +237,10 @@ class DispatchRequest(_message.Message):
     @_builtins.property
     def workspace(self) -> _workspace_pb2.WorkspaceCall:
         """What a sandbox host is to do, in place of `arguments` (docs/sandboxes.md). Absent: for any other server."""
+
+    @_builtins.property
+    def lease_end(self) -> _duration_pb2.Duration:
+        """When that lease ends, by the clock of `start`. Absent: that has shown none, or the epoch is 0."""
 
     def __init__(
         self,
@@ -251,13 +260,17 @@ class DispatchRequest(_message.Message):
         tool_version: _builtins.str = ...,
         principal: _builtins.str = ...,
         workspace: _workspace_pb2.WorkspaceCall | None = ...,
+        start: _builtins.str = ...,
+        lease_end: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_model_answer", b"_model_answer", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "callback", b"callback", "deadline", b"deadline", "model_answer", b"model_answer", "proposal_state", b"proposal_state", "workspace", b"workspace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_lease_end", b"_lease_end", "_model_answer", b"_model_answer", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "callback", b"callback", "deadline", b"deadline", "lease_end", b"lease_end", "model_answer", b"model_answer", "proposal_state", b"proposal_state", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_model_answer", b"_model_answer", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "arguments", b"arguments", "call_id", b"call_id", "callback", b"callback", "comment", b"comment", "deadline", b"deadline", "epoch", b"epoch", "idempotency_key", b"idempotency_key", "model_answer", b"model_answer", "principal", b"principal", "project", b"project", "proposal_state", b"proposal_state", "run", b"run", "tool", b"tool", "tool_version", b"tool_version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_callback", b"_callback", "_lease_end", b"_lease_end", "_model_answer", b"_model_answer", "_proposal_state", b"_proposal_state", "_workspace", b"_workspace", "arguments", b"arguments", "call_id", b"call_id", "callback", b"callback", "comment", b"comment", "deadline", b"deadline", "epoch", b"epoch", "idempotency_key", b"idempotency_key", "lease_end", b"lease_end", "model_answer", b"model_answer", "principal", b"principal", "project", b"project", "proposal_state", b"proposal_state", "run", b"run", "start", b"start", "tool", b"tool", "tool_version", b"tool_version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__callback: _TypeAlias = _typing.Literal["callback"]  # noqa: Y015
     _WhichOneofArgType__callback: _TypeAlias = _typing.Literal["_callback", b"_callback"]  # noqa: Y015
+    _WhichOneofReturnType__lease_end: _TypeAlias = _typing.Literal["lease_end"]  # noqa: Y015
+    _WhichOneofArgType__lease_end: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end"]  # noqa: Y015
     _WhichOneofReturnType__model_answer: _TypeAlias = _typing.Literal["model_answer"]  # noqa: Y015
     _WhichOneofArgType__model_answer: _TypeAlias = _typing.Literal["_model_answer", b"_model_answer"]  # noqa: Y015
     _WhichOneofReturnType__proposal_state: _TypeAlias = _typing.Literal["proposal_state"]  # noqa: Y015
@@ -267,6 +280,8 @@ class DispatchRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__callback) -> _WhichOneofReturnType__callback | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_end) -> _WhichOneofReturnType__lease_end | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model_answer) -> _WhichOneofReturnType__model_answer | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__proposal_state) -> _WhichOneofReturnType__proposal_state | None: ...
@@ -274,6 +289,40 @@ class DispatchRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__workspace) -> _WhichOneofReturnType__workspace | None: ...
 
 Global___DispatchRequest: _TypeAlias = DispatchRequest  # noqa: Y015
+
+@_typing.final
+class ServerStart(_message.Message):
+    """From when on a server has remembered the epochs of runs: mostly a start of its process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Another one whenever epochs have been forgotten, 1 to 64 characters. Processes that take calls in turn need one memory of epochs,
+    and so have one id.
+    """
+    @_builtins.property
+    def clock(self) -> _duration_pb2.Duration:
+        """What its clock shows, which never goes back under the same id: the ends of leases are given by it, so that a message that is late
+        makes none longer. Absent: it is given none.
+        """
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        clock: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock", b"_clock", "clock", b"clock"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock", b"_clock", "clock", b"clock", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock: _TypeAlias = _typing.Literal["clock"]  # noqa: Y015
+    _WhichOneofArgType__clock: _TypeAlias = _typing.Literal["_clock", b"_clock"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock) -> _WhichOneofReturnType__clock | None: ...
+
+Global___ServerStart: _TypeAlias = ServerStart  # noqa: Y015
 
 @_typing.final
 class Callback(_message.Message):
@@ -321,6 +370,7 @@ class DispatchResponse(_message.Message):
     PROPOSAL_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     MODEL_REQUEST_FIELD_NUMBER: _builtins.int
+    OTHER_START_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def progress(self) -> _result_pb2.ToolProgress:
         """It goes on."""
@@ -337,6 +387,12 @@ class DispatchResponse(_message.Message):
     def model_request(self) -> _result_pb2.ToolModelRequest:
         """It wants a model to be asked; the last message."""
 
+    @_builtins.property
+    def other_start(self) -> Global___ServerStart:
+        """Nothing has begun, because the `start` of the call is another; the only message. Whoever still has the lease calls again with this
+        one; a call that is answered so three times fails.
+        """
+
     def __init__(
         self,
         *,
@@ -344,12 +400,13 @@ class DispatchResponse(_message.Message):
         proposal: _result_pb2.ToolProposal | None = ...,
         result: _result_pb2.ToolResult | None = ...,
         model_request: _result_pb2.ToolModelRequest | None = ...,
+        other_start: Global___ServerStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model_request", b"model_request", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model_request", b"model_request", "other_start", b"other_start", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model_request", b"model_request", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model_request", b"model_request", "other_start", b"other_start", "progress", b"progress", "proposal", b"proposal", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["progress", "proposal", "result", "model_request"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["progress", "proposal", "result", "model_request", "other_start"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -372,7 +429,7 @@ class CancelRequest(_message.Message):
     call_id: _builtins.str
     """The id of the call."""
     epoch: _builtins.int
-    """The epoch of who cancels; lower ones are refused as in Dispatch."""
+    """The epoch of who cancels; lower ones are refused as in Dispatch. No `start` is needed: a process knows only calls that it has taken."""
     def __init__(
         self,
         *,

@@ -39,8 +39,11 @@ class ToolServiceStub:
     """Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time."""
     Dispatch: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.DispatchRequest, _tool_service_pb2.DispatchResponse]
     """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
-    stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
-    FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
+    stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads.
+
+    What has an epoch is from the owner of a run, and its executor may have lost the run since. Answer it with `other_start` if its
+    `start` is not that of this process, which cannot know the epochs that one before has seen. Refuse it with FAILED_PRECONDITION if its
+    epoch is lower than that of an earlier call of the same run, or its `lease_end` has passed. Begin nothing in any of these cases.
 
     A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
     a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one
@@ -63,8 +66,11 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Lists the tools. Asked when an executor first needs the server, and again every few seconds while it is used. Takes no time."""
     Dispatch: _aio.UnaryStreamMultiCallable[_tool_service_pb2.DispatchRequest, _tool_service_pb2.DispatchResponse]  # type: ignore[assignment]
     """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
-    stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
-    FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
+    stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads.
+
+    What has an epoch is from the owner of a run, and its executor may have lost the run since. Answer it with `other_start` if its
+    `start` is not that of this process, which cannot know the epochs that one before has seen. Refuse it with FAILED_PRECONDITION if its
+    epoch is lower than that of an earlier call of the same run, or its `lease_end` has passed. Begin nothing in any of these cases.
 
     A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
     a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one
@@ -96,8 +102,11 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.DispatchResponse], _abc.AsyncIterator[_tool_service_pb2.DispatchResponse]]:
         """Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
-        stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
-        FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
+        stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads.
+
+        What has an epoch is from the owner of a run, and its executor may have lost the run since. Answer it with `other_start` if its
+        `start` is not that of this process, which cannot know the epochs that one before has seen. Refuse it with FAILED_PRECONDITION if its
+        epoch is lower than that of an earlier call of the same run, or its `lease_end` has passed. Begin nothing in any of these cases.
 
         A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
         a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/tool/v1/workspace_command.proto\x12\x12turnwright.tool.v1\x1a\x1egoogle/protobuf/duration.proto\"\xda\x01\n\x0cRunArguments\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tread_only\x18\x03 \x01(\x08\x12\x0e\n\x06owners\x18\x04 \x01(\x08\x12\x0f\n\x07network\x18\x05 \x01(\x08\x12\x31\n\tlease_end\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x12\x18\n\x10output_bytes_max\x18\x07 \x01(\x04\x42\x0c\n\n_lease_end\"\x80\x02\n\tRunResult\x12\x16\n\texit_code\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttimed_out\x18\x03 \x01(\x08\x12\x12\n\noutput_cut\x18\x04 \x01(\x08\x12\x1a\n\x12too_many_processes\x18\x05 \x01(\x08\x12\x15\n\rout_of_memory\x18\x06 \x01(\x08\x12:\n\x07\x63hanges\x18\x07 \x01(\x0b\x32$.turnwright.tool.v1.WorkspaceChangesH\x01\x88\x01\x01\x42\x0c\n\n_exit_codeB\n\n\x08_changes\"F\n\x10WorkspaceChanges\x12\x32\n\x05\x66iles\x18\x01 \x03(\x0b\x32#.turnwright.tool.v1.WorkspaceChange\"-\n\x0fWorkspaceChange\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\"`\n\x0f\x45xtendArguments\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\t\x12\x31\n\tlease_end\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x42\x0c\n\n_lease_end\"\x1f\n\x0c\x45xtendResult\x12\x0f\n\x07running\x18\x01 \x01(\x08\"\x1d\n\rStopArguments\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\t\"\x1d\n\nStopResult\x12\x0f\n\x07running\x18\x01 \x01(\x08\x42\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*turnwright/tool/v1/workspace_command.proto\x12\x12turnwright.tool.v1\x1a\x1egoogle/protobuf/duration.proto\"\x99\x01\n\x0cRunArguments\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tread_only\x18\x03 \x01(\x08\x12\x0e\n\x06owners\x18\x04 \x01(\x08\x12\x0f\n\x07network\x18\x05 \x01(\x08\x12\x18\n\x10output_bytes_max\x18\x06 \x01(\x04\"\x80\x02\n\tRunResult\x12\x16\n\texit_code\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\ttimed_out\x18\x03 \x01(\x08\x12\x12\n\noutput_cut\x18\x04 \x01(\x08\x12\x1a\n\x12too_many_processes\x18\x05 \x01(\x08\x12\x15\n\rout_of_memory\x18\x06 \x01(\x08\x12:\n\x07\x63hanges\x18\x07 \x01(\x0b\x32$.turnwright.tool.v1.WorkspaceChangesH\x01\x88\x01\x01\x42\x0c\n\n_exit_codeB\n\n\x08_changes\"F\n\x10WorkspaceChanges\x12\x32\n\x05\x66iles\x18\x01 \x03(\x0b\x32#.turnwright.tool.v1.WorkspaceChange\"-\n\x0fWorkspaceChange\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\"\x1f\n\x0f\x45xtendArguments\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\t\"\x1f\n\x0c\x45xtendResult\x12\x0f\n\x07running\x18\x01 \x01(\x08\"\x1d\n\rStopArguments\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\t\"\x1d\n\nStopResult\x12\x0f\n\x07running\x18\x01 \x01(\x08\x42\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,19 +34,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\026com.turnwright.tool.v1P\001ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\252\002\022Turnwright.Tool.V1\312\002\022Turnwright\\Tool\\V1\352\002\024Turnwright::Tool::V1'
   _globals['_RUNARGUMENTS']._serialized_start=99
-  _globals['_RUNARGUMENTS']._serialized_end=317
-  _globals['_RUNRESULT']._serialized_start=320
-  _globals['_RUNRESULT']._serialized_end=576
-  _globals['_WORKSPACECHANGES']._serialized_start=578
-  _globals['_WORKSPACECHANGES']._serialized_end=648
-  _globals['_WORKSPACECHANGE']._serialized_start=650
-  _globals['_WORKSPACECHANGE']._serialized_end=695
-  _globals['_EXTENDARGUMENTS']._serialized_start=697
-  _globals['_EXTENDARGUMENTS']._serialized_end=793
-  _globals['_EXTENDRESULT']._serialized_start=795
-  _globals['_EXTENDRESULT']._serialized_end=826
-  _globals['_STOPARGUMENTS']._serialized_start=828
-  _globals['_STOPARGUMENTS']._serialized_end=857
-  _globals['_STOPRESULT']._serialized_start=859
-  _globals['_STOPRESULT']._serialized_end=888
+  _globals['_RUNARGUMENTS']._serialized_end=252
+  _globals['_RUNRESULT']._serialized_start=255
+  _globals['_RUNRESULT']._serialized_end=511
+  _globals['_WORKSPACECHANGES']._serialized_start=513
+  _globals['_WORKSPACECHANGES']._serialized_end=583
+  _globals['_WORKSPACECHANGE']._serialized_start=585
+  _globals['_WORKSPACECHANGE']._serialized_end=630
+  _globals['_EXTENDARGUMENTS']._serialized_start=632
+  _globals['_EXTENDARGUMENTS']._serialized_end=663
+  _globals['_EXTENDRESULT']._serialized_start=665
+  _globals['_EXTENDRESULT']._serialized_end=696
+  _globals['_STOPARGUMENTS']._serialized_start=698
+  _globals['_STOPARGUMENTS']._serialized_end=727
+  _globals['_STOPRESULT']._serialized_start=729
+  _globals['_STOPRESULT']._serialized_end=758
 # @@protoc_insertion_point(module_scope)

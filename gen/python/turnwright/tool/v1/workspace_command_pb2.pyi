@@ -30,7 +30,6 @@ class RunArguments(_message.Message):
     READ_ONLY_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
-    LEASE_END_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     command: _builtins.str
     """The command, for a shell."""
@@ -48,10 +47,6 @@ class RunArguments(_message.Message):
     def timeout(self) -> _duration_pb2.Duration:
         """How long it may take."""
 
-    @_builtins.property
-    def lease_end(self) -> _duration_pb2.Duration:
-        """When the lease of its run ends, by the clock of the host; it is killed then, and not started after it. Absent: there is no lease."""
-
     def __init__(
         self,
         *,
@@ -60,16 +55,13 @@ class RunArguments(_message.Message):
         read_only: _builtins.bool = ...,
         owners: _builtins.bool = ...,
         network: _builtins.bool = ...,
-        lease_end: _duration_pb2.Duration | None = ...,
         output_bytes_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "lease_end", b"lease_end", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "command", b"command", "lease_end", b"lease_end", "network", b"network", "output_bytes_max", b"output_bytes_max", "owners", b"owners", "read_only", b"read_only", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "network", b"network", "output_bytes_max", b"output_bytes_max", "owners", b"owners", "read_only", b"read_only", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__lease_end: _TypeAlias = _typing.Literal["lease_end"]  # noqa: Y015
-    _WhichOneofArgType__lease_end: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_end) -> _WhichOneofReturnType__lease_end | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunArguments: _TypeAlias = RunArguments  # noqa: Y015
 
@@ -187,26 +179,18 @@ class ExtendArguments(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_FIELD_NUMBER: _builtins.int
-    LEASE_END_FIELD_NUMBER: _builtins.int
     call: _builtins.str
     """Id of the call that runs the command."""
-    @_builtins.property
-    def lease_end(self) -> _duration_pb2.Duration:
-        """When its lease ends now, by the clock of the host. Absent: there is no lease."""
-
     def __init__(
         self,
         *,
         call: _builtins.str = ...,
-        lease_end: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "lease_end", b"lease_end"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end", "call", b"call", "lease_end", b"lease_end"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__lease_end: _TypeAlias = _typing.Literal["lease_end"]  # noqa: Y015
-    _WhichOneofArgType__lease_end: _TypeAlias = _typing.Literal["_lease_end", b"_lease_end"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_end) -> _WhichOneofReturnType__lease_end | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExtendArguments: _TypeAlias = ExtendArguments  # noqa: Y015
 

@@ -22,12 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from turnwright.tool.v1 import workspace_command_pb2 as turnwright_dot_tool_dot_v1_dot_workspace__command__pb2
 from turnwright.types.v1 import project_pb2 as turnwright_dot_types_dot_v1_dot_project__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/tool/v1/workspace.proto\x12\x12turnwright.tool.v1\x1a\x1egoogle/protobuf/duration.proto\x1a*turnwright/tool/v1/workspace_command.proto\x1a!turnwright/types/v1/project.proto\"\xbe\x04\n\rWorkspaceCall\x12\x31\n\x05place\x18\x01 \x01(\x0b\x32\".turnwright.tool.v1.WorkspacePlace\x12\x35\n\x06locate\x18\x02 \x01(\x0b\x32#.turnwright.tool.v1.LocateArgumentsH\x00\x12;\n\tnormalise\x18\x03 \x01(\x0b\x32&.turnwright.tool.v1.NormaliseArgumentsH\x00\x12\x31\n\x04\x66ind\x18\x04 \x01(\x0b\x32!.turnwright.tool.v1.FindArgumentsH\x00\x12\x35\n\x06gather\x18\x05 \x01(\x0b\x32#.turnwright.tool.v1.GatherArgumentsH\x00\x12\x31\n\x04scan\x18\x06 \x01(\x0b\x32!.turnwright.tool.v1.ScanArgumentsH\x00\x12\x37\n\x07replace\x18\x07 \x01(\x0b\x32$.turnwright.tool.v1.ReplaceArgumentsH\x00\x12/\n\x03run\x18\x08 \x01(\x0b\x32 .turnwright.tool.v1.RunArgumentsH\x00\x12\x35\n\x06\x65xtend\x18\t \x01(\x0b\x32#.turnwright.tool.v1.ExtendArgumentsH\x00\x12\x31\n\x04stop\x18\n \x01(\x0b\x32!.turnwright.tool.v1.StopArgumentsH\x00\x12\r\n\x05start\x18\x0b \x01(\tB\x06\n\x04\x63\x61ll\"\xd7\x04\n\x0fWorkspaceResult\x12\x37\n\x07problem\x18\x01 \x01(\x0b\x32$.turnwright.tool.v1.WorkspaceProblemH\x00\x12\x32\n\x06locate\x18\x02 \x01(\x0b\x32 .turnwright.tool.v1.LocateResultH\x00\x12\x38\n\tnormalise\x18\x03 \x01(\x0b\x32#.turnwright.tool.v1.NormaliseResultH\x00\x12.\n\x04\x66ind\x18\x04 \x01(\x0b\x32\x1e.turnwright.tool.v1.FindResultH\x00\x12\x32\n\x06gather\x18\x05 \x01(\x0b\x32 .turnwright.tool.v1.GatherResultH\x00\x12.\n\x04scan\x18\x06 \x01(\x0b\x32\x1e.turnwright.tool.v1.ScanResultH\x00\x12\x34\n\x07replace\x18\x07 \x01(\x0b\x32!.turnwright.tool.v1.ReplaceResultH\x00\x12,\n\x03run\x18\x08 \x01(\x0b\x32\x1d.turnwright.tool.v1.RunResultH\x00\x12\x32\n\x06\x65xtend\x18\t \x01(\x0b\x32 .turnwright.tool.v1.ExtendResultH\x00\x12.\n\x04stop\x18\n \x01(\x0b\x32\x1e.turnwright.tool.v1.StopResultH\x00\x12\r\n\x05start\x18\x0b \x01(\t\x12(\n\x05\x63lock\x18\x0c \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\n\x06result\"\x83\x01\n\x0eWorkspacePlace\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12\x16\n\x0e\x66ile_bytes_max\x18\x03 \x01(\x04\x12\x11\n\tfiles_max\x18\x04 \x01(\x04\"\x1f\n\x0fLocateArguments\x12\x0c\n\x04make\x18\x01 \x01(\x08\"Z\n\x0cLocateResult\x12<\n\tworkspace\x18\x01 \x01(\x0b\x32$.turnwright.tool.v1.LocatedWorkspaceH\x00\x88\x01\x01\x42\x0c\n\n_workspace\"k\n\x10LocatedWorkspace\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x13\n\x0b\x63opied_from\x18\x03 \x01(\t\x12\x0f\n\x07refusal\x18\x04 \x01(\t\x12\x17\n\x0fkeeps_read_only\x18\x05 \x01(\x08\"3\n\x12NormaliseArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07writing\x18\x02 \x01(\x08\"\x1f\n\x0fNormaliseResult\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x1d\n\rFindArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\"Y\n\nFindResult\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x34\n\x04\x66ile\x18\x02 \x01(\x0b\x32!.turnwright.tool.v1.WorkspaceFileH\x00\x88\x01\x01\x42\x07\n\x05_file\"\x96\x01\n\rWorkspaceFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\x04text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04hash\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x65ncoding\x18\x05 \x01(\t\x12\x18\n\x10\x66oreign_encoding\x18\x06 \x01(\t\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x07 \x01(\x08\x42\x07\n\x05_text\"E\n\x0fGatherArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tfiles_max\x18\x02 \x01(\x04\x12\x11\n\tbytes_max\x18\x03 \x01(\x04\"P\n\x0cGatherResult\x12\x36\n\x05\x66iles\x18\x01 \x01(\x0b\x32\".turnwright.tool.v1.WorkspaceFilesH\x00\x88\x01\x01\x42\x08\n\x06_files\"\xa4\x01\n\x0eWorkspaceFiles\x12\x0e\n\x06\x66older\x18\x01 \x01(\x08\x12@\n\x07\x63ontent\x18\x02 \x03(\x0b\x32/.turnwright.tool.v1.WorkspaceFiles.ContentEntry\x12\x10\n\x08left_out\x18\x03 \x03(\t\x1a.\n\x0c\x43ontentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"T\n\rScanArguments\x12\x0f\n\x07scanner\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0c\n\x04like\x18\x03 \x01(\t\x12\x10\n\x08\x64oubtful\x18\x04 \x03(\t\"=\n\tScanPiece\x12\x30\n\x05\x66iles\x18\x01 \x03(\x0b\x32!.turnwright.tool.v1.WorkspaceFile\"C\n\nScanResult\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07removed\x18\x02 \x03(\t\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"\x88\x01\n\x10ReplaceArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tbase_hash\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04like\x18\x04 \x01(\t\x12\x10\n\x08\x65ncoding\x18\x05 \x01(\tB\n\n\x08_contentB\x0c\n\n_base_hash\"!\n\rReplaceResult\x12\x10\n\x08replaced\x18\x01 \x01(\x08\"h\n\x10WorkspaceProblem\x12\x36\n\x04kind\x18\x01 \x01(\x0e\x32(.turnwright.tool.v1.WorkspaceProblemKind\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x05*\xcc\x01\n\x14WorkspaceProblemKind\x12&\n\"WORKSPACE_PROBLEM_KIND_UNSPECIFIED\x10\x00\x12\"\n\x1eWORKSPACE_PROBLEM_KIND_OUTSIDE\x10\x01\x12#\n\x1fWORKSPACE_PROBLEM_KIND_TOO_MUCH\x10\x02\x12\x1d\n\x19WORKSPACE_PROBLEM_KIND_OS\x10\x03\x12$\n WORKSPACE_PROBLEM_KIND_RESTARTED\x10\x04\x42\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/tool/v1/workspace.proto\x12\x12turnwright.tool.v1\x1a*turnwright/tool/v1/workspace_command.proto\x1a!turnwright/types/v1/project.proto\"\xaf\x04\n\rWorkspaceCall\x12\x31\n\x05place\x18\x01 \x01(\x0b\x32\".turnwright.tool.v1.WorkspacePlace\x12\x35\n\x06locate\x18\x02 \x01(\x0b\x32#.turnwright.tool.v1.LocateArgumentsH\x00\x12;\n\tnormalise\x18\x03 \x01(\x0b\x32&.turnwright.tool.v1.NormaliseArgumentsH\x00\x12\x31\n\x04\x66ind\x18\x04 \x01(\x0b\x32!.turnwright.tool.v1.FindArgumentsH\x00\x12\x35\n\x06gather\x18\x05 \x01(\x0b\x32#.turnwright.tool.v1.GatherArgumentsH\x00\x12\x31\n\x04scan\x18\x06 \x01(\x0b\x32!.turnwright.tool.v1.ScanArgumentsH\x00\x12\x37\n\x07replace\x18\x07 \x01(\x0b\x32$.turnwright.tool.v1.ReplaceArgumentsH\x00\x12/\n\x03run\x18\x08 \x01(\x0b\x32 .turnwright.tool.v1.RunArgumentsH\x00\x12\x35\n\x06\x65xtend\x18\t \x01(\x0b\x32#.turnwright.tool.v1.ExtendArgumentsH\x00\x12\x31\n\x04stop\x18\n \x01(\x0b\x32!.turnwright.tool.v1.StopArgumentsH\x00\x42\x06\n\x04\x63\x61ll\"\x9e\x04\n\x0fWorkspaceResult\x12\x37\n\x07problem\x18\x01 \x01(\x0b\x32$.turnwright.tool.v1.WorkspaceProblemH\x00\x12\x32\n\x06locate\x18\x02 \x01(\x0b\x32 .turnwright.tool.v1.LocateResultH\x00\x12\x38\n\tnormalise\x18\x03 \x01(\x0b\x32#.turnwright.tool.v1.NormaliseResultH\x00\x12.\n\x04\x66ind\x18\x04 \x01(\x0b\x32\x1e.turnwright.tool.v1.FindResultH\x00\x12\x32\n\x06gather\x18\x05 \x01(\x0b\x32 .turnwright.tool.v1.GatherResultH\x00\x12.\n\x04scan\x18\x06 \x01(\x0b\x32\x1e.turnwright.tool.v1.ScanResultH\x00\x12\x34\n\x07replace\x18\x07 \x01(\x0b\x32!.turnwright.tool.v1.ReplaceResultH\x00\x12,\n\x03run\x18\x08 \x01(\x0b\x32\x1d.turnwright.tool.v1.RunResultH\x00\x12\x32\n\x06\x65xtend\x18\t \x01(\x0b\x32 .turnwright.tool.v1.ExtendResultH\x00\x12.\n\x04stop\x18\n \x01(\x0b\x32\x1e.turnwright.tool.v1.StopResultH\x00\x42\x08\n\x06result\"\x83\x01\n\x0eWorkspacePlace\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.types.v1.FileConstraint\x12\x16\n\x0e\x66ile_bytes_max\x18\x03 \x01(\x04\x12\x11\n\tfiles_max\x18\x04 \x01(\x04\"\x1f\n\x0fLocateArguments\x12\x0c\n\x04make\x18\x01 \x01(\x08\"Z\n\x0cLocateResult\x12<\n\tworkspace\x18\x01 \x01(\x0b\x32$.turnwright.tool.v1.LocatedWorkspaceH\x00\x88\x01\x01\x42\x0c\n\n_workspace\"k\n\x10LocatedWorkspace\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x13\n\x0b\x63opied_from\x18\x03 \x01(\t\x12\x0f\n\x07refusal\x18\x04 \x01(\t\x12\x17\n\x0fkeeps_read_only\x18\x05 \x01(\x08\"3\n\x12NormaliseArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07writing\x18\x02 \x01(\x08\"\x1f\n\x0fNormaliseResult\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x1d\n\rFindArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\"Y\n\nFindResult\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x34\n\x04\x66ile\x18\x02 \x01(\x0b\x32!.turnwright.tool.v1.WorkspaceFileH\x00\x88\x01\x01\x42\x07\n\x05_file\"\x96\x01\n\rWorkspaceFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\x04text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04hash\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x65ncoding\x18\x05 \x01(\t\x12\x18\n\x10\x66oreign_encoding\x18\x06 \x01(\t\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x07 \x01(\x08\x42\x07\n\x05_text\"E\n\x0fGatherArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tfiles_max\x18\x02 \x01(\x04\x12\x11\n\tbytes_max\x18\x03 \x01(\x04\"P\n\x0cGatherResult\x12\x36\n\x05\x66iles\x18\x01 \x01(\x0b\x32\".turnwright.tool.v1.WorkspaceFilesH\x00\x88\x01\x01\x42\x08\n\x06_files\"\xa4\x01\n\x0eWorkspaceFiles\x12\x0e\n\x06\x66older\x18\x01 \x01(\x08\x12@\n\x07\x63ontent\x18\x02 \x03(\x0b\x32/.turnwright.tool.v1.WorkspaceFiles.ContentEntry\x12\x10\n\x08left_out\x18\x03 \x03(\t\x1a.\n\x0c\x43ontentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"T\n\rScanArguments\x12\x0f\n\x07scanner\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0c\n\x04like\x18\x03 \x01(\t\x12\x10\n\x08\x64oubtful\x18\x04 \x03(\t\"=\n\tScanPiece\x12\x30\n\x05\x66iles\x18\x01 \x03(\x0b\x32!.turnwright.tool.v1.WorkspaceFile\"C\n\nScanResult\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07removed\x18\x02 \x03(\t\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"\x88\x01\n\x10ReplaceArguments\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tbase_hash\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04like\x18\x04 \x01(\t\x12\x10\n\x08\x65ncoding\x18\x05 \x01(\tB\n\n\x08_contentB\x0c\n\n_base_hash\"!\n\rReplaceResult\x12\x10\n\x08replaced\x18\x01 \x01(\x08\"h\n\x10WorkspaceProblem\x12\x36\n\x04kind\x18\x01 \x01(\x0e\x32(.turnwright.tool.v1.WorkspaceProblemKind\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x05*\xa6\x01\n\x14WorkspaceProblemKind\x12&\n\"WORKSPACE_PROBLEM_KIND_UNSPECIFIED\x10\x00\x12\"\n\x1eWORKSPACE_PROBLEM_KIND_OUTSIDE\x10\x01\x12#\n\x1fWORKSPACE_PROBLEM_KIND_TOO_MUCH\x10\x02\x12\x1d\n\x19WORKSPACE_PROBLEM_KIND_OS\x10\x03\x42\x9e\x01\n\x16\x63om.turnwright.tool.v1P\x01ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\xaa\x02\x12Turnwright.Tool.V1\xca\x02\x12Turnwright\\Tool\\V1\xea\x02\x14Turnwright::Tool::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,48 +36,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\026com.turnwright.tool.v1P\001ZAgithub.com/turnwright/turnwright/gen/go/turnwright/tool/v1;toolv1\252\002\022Turnwright.Tool.V1\312\002\022Turnwright\\Tool\\V1\352\002\024Turnwright::Tool::V1'
   _globals['_WORKSPACEFILES_CONTENTENTRY']._loaded_options = None
   _globals['_WORKSPACEFILES_CONTENTENTRY']._serialized_options = b'8\001'
-  _globals['_WORKSPACEPROBLEMKIND']._serialized_start=2896
-  _globals['_WORKSPACEPROBLEMKIND']._serialized_end=3100
-  _globals['_WORKSPACECALL']._serialized_start=170
-  _globals['_WORKSPACECALL']._serialized_end=744
-  _globals['_WORKSPACERESULT']._serialized_start=747
-  _globals['_WORKSPACERESULT']._serialized_end=1346
-  _globals['_WORKSPACEPLACE']._serialized_start=1349
-  _globals['_WORKSPACEPLACE']._serialized_end=1480
-  _globals['_LOCATEARGUMENTS']._serialized_start=1482
-  _globals['_LOCATEARGUMENTS']._serialized_end=1513
-  _globals['_LOCATERESULT']._serialized_start=1515
-  _globals['_LOCATERESULT']._serialized_end=1605
-  _globals['_LOCATEDWORKSPACE']._serialized_start=1607
-  _globals['_LOCATEDWORKSPACE']._serialized_end=1714
-  _globals['_NORMALISEARGUMENTS']._serialized_start=1716
-  _globals['_NORMALISEARGUMENTS']._serialized_end=1767
-  _globals['_NORMALISERESULT']._serialized_start=1769
-  _globals['_NORMALISERESULT']._serialized_end=1800
-  _globals['_FINDARGUMENTS']._serialized_start=1802
-  _globals['_FINDARGUMENTS']._serialized_end=1831
-  _globals['_FINDRESULT']._serialized_start=1833
-  _globals['_FINDRESULT']._serialized_end=1922
-  _globals['_WORKSPACEFILE']._serialized_start=1925
-  _globals['_WORKSPACEFILE']._serialized_end=2075
-  _globals['_GATHERARGUMENTS']._serialized_start=2077
-  _globals['_GATHERARGUMENTS']._serialized_end=2146
-  _globals['_GATHERRESULT']._serialized_start=2148
-  _globals['_GATHERRESULT']._serialized_end=2228
-  _globals['_WORKSPACEFILES']._serialized_start=2231
-  _globals['_WORKSPACEFILES']._serialized_end=2395
-  _globals['_WORKSPACEFILES_CONTENTENTRY']._serialized_start=2349
-  _globals['_WORKSPACEFILES_CONTENTENTRY']._serialized_end=2395
-  _globals['_SCANARGUMENTS']._serialized_start=2397
-  _globals['_SCANARGUMENTS']._serialized_end=2481
-  _globals['_SCANPIECE']._serialized_start=2483
-  _globals['_SCANPIECE']._serialized_end=2544
-  _globals['_SCANRESULT']._serialized_start=2546
-  _globals['_SCANRESULT']._serialized_end=2613
-  _globals['_REPLACEARGUMENTS']._serialized_start=2616
-  _globals['_REPLACEARGUMENTS']._serialized_end=2752
-  _globals['_REPLACERESULT']._serialized_start=2754
-  _globals['_REPLACERESULT']._serialized_end=2787
-  _globals['_WORKSPACEPROBLEM']._serialized_start=2789
-  _globals['_WORKSPACEPROBLEM']._serialized_end=2893
+  _globals['_WORKSPACEPROBLEMKIND']._serialized_start=2792
+  _globals['_WORKSPACEPROBLEMKIND']._serialized_end=2958
+  _globals['_WORKSPACECALL']._serialized_start=138
+  _globals['_WORKSPACECALL']._serialized_end=697
+  _globals['_WORKSPACERESULT']._serialized_start=700
+  _globals['_WORKSPACERESULT']._serialized_end=1242
+  _globals['_WORKSPACEPLACE']._serialized_start=1245
+  _globals['_WORKSPACEPLACE']._serialized_end=1376
+  _globals['_LOCATEARGUMENTS']._serialized_start=1378
+  _globals['_LOCATEARGUMENTS']._serialized_end=1409
+  _globals['_LOCATERESULT']._serialized_start=1411
+  _globals['_LOCATERESULT']._serialized_end=1501
+  _globals['_LOCATEDWORKSPACE']._serialized_start=1503
+  _globals['_LOCATEDWORKSPACE']._serialized_end=1610
+  _globals['_NORMALISEARGUMENTS']._serialized_start=1612
+  _globals['_NORMALISEARGUMENTS']._serialized_end=1663
+  _globals['_NORMALISERESULT']._serialized_start=1665
+  _globals['_NORMALISERESULT']._serialized_end=1696
+  _globals['_FINDARGUMENTS']._serialized_start=1698
+  _globals['_FINDARGUMENTS']._serialized_end=1727
+  _globals['_FINDRESULT']._serialized_start=1729
+  _globals['_FINDRESULT']._serialized_end=1818
+  _globals['_WORKSPACEFILE']._serialized_start=1821
+  _globals['_WORKSPACEFILE']._serialized_end=1971
+  _globals['_GATHERARGUMENTS']._serialized_start=1973
+  _globals['_GATHERARGUMENTS']._serialized_end=2042
+  _globals['_GATHERRESULT']._serialized_start=2044
+  _globals['_GATHERRESULT']._serialized_end=2124
+  _globals['_WORKSPACEFILES']._serialized_start=2127
+  _globals['_WORKSPACEFILES']._serialized_end=2291
+  _globals['_WORKSPACEFILES_CONTENTENTRY']._serialized_start=2245
+  _globals['_WORKSPACEFILES_CONTENTENTRY']._serialized_end=2291
+  _globals['_SCANARGUMENTS']._serialized_start=2293
+  _globals['_SCANARGUMENTS']._serialized_end=2377
+  _globals['_SCANPIECE']._serialized_start=2379
+  _globals['_SCANPIECE']._serialized_end=2440
+  _globals['_SCANRESULT']._serialized_start=2442
+  _globals['_SCANRESULT']._serialized_end=2509
+  _globals['_REPLACEARGUMENTS']._serialized_start=2512
+  _globals['_REPLACEARGUMENTS']._serialized_end=2648
+  _globals['_REPLACERESULT']._serialized_start=2650
+  _globals['_REPLACERESULT']._serialized_end=2683
+  _globals['_WORKSPACEPROBLEM']._serialized_start=2685
+  _globals['_WORKSPACEPROBLEM']._serialized_end=2789
 # @@protoc_insertion_point(module_scope)

@@ -5,7 +5,6 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -36,8 +35,6 @@ class _WorkspaceProblemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_
     """A limit is exceeded; the text has the figure."""
     WORKSPACE_PROBLEM_KIND_OS: _WorkspaceProblemKind.ValueType  # 3
     """The operating system has refused."""
-    WORKSPACE_PROBLEM_KIND_RESTARTED: _WorkspaceProblemKind.ValueType  # 4
-    """The host has started anew, and nothing was done. The answer has its `start`: whoever still has the lease calls again."""
 
 class WorkspaceProblemKind(_WorkspaceProblemKind, metaclass=_WorkspaceProblemKindEnumTypeWrapper):
     """Kinds of problems."""
@@ -50,8 +47,6 @@ WORKSPACE_PROBLEM_KIND_TOO_MUCH: WorkspaceProblemKind.ValueType  # 2
 """A limit is exceeded; the text has the figure."""
 WORKSPACE_PROBLEM_KIND_OS: WorkspaceProblemKind.ValueType  # 3
 """The operating system has refused."""
-WORKSPACE_PROBLEM_KIND_RESTARTED: WorkspaceProblemKind.ValueType  # 4
-"""The host has started anew, and nothing was done. The answer has its `start`: whoever still has the lease calls again."""
 Global___WorkspaceProblemKind: _TypeAlias = WorkspaceProblemKind  # noqa: Y015
 
 @_typing.final
@@ -70,11 +65,6 @@ class WorkspaceCall(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     EXTEND_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
-    START_FIELD_NUMBER: _builtins.int
-    start: _builtins.str
-    """The `start` of the host that the caller knows, while its lease was valid. `replace`, `run` and `extend` fail with RESTARTED if it
-    is another: a host that has just started does not know yet who has lost a run, and has another clock.
-    """
     @_builtins.property
     def place(self) -> Global___WorkspacePlace:
         """The project. Absent: of `extend` and `stop`, which name a call."""
@@ -105,11 +95,11 @@ class WorkspaceCall(_message.Message):
 
     @_builtins.property
     def run(self) -> _workspace_command_pb2.RunArguments:
-        """Runs a command, whose output is progress. OUTSIDE."""
+        """Runs a command, whose output is progress; it is killed at the `lease_end` of the call. OUTSIDE."""
 
     @_builtins.property
     def extend(self) -> _workspace_command_pb2.ExtendArguments:
-        """Says how long a running command may go on. PURE."""
+        """Lets a running command go on until the `lease_end` of this call. PURE."""
 
     @_builtins.property
     def stop(self) -> _workspace_command_pb2.StopArguments:
@@ -128,11 +118,10 @@ class WorkspaceCall(_message.Message):
         run: _workspace_command_pb2.RunArguments | None = ...,
         extend: _workspace_command_pb2.ExtendArguments | None = ...,
         stop: _workspace_command_pb2.StopArguments | None = ...,
-        start: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "place", b"place", "replace", b"replace", "run", b"run", "scan", b"scan", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "place", b"place", "replace", b"replace", "run", b"run", "scan", b"scan", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "place", b"place", "replace", b"replace", "run", b"run", "scan", b"scan", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["locate", "normalise", "find", "gather", "scan", "replace", "run", "extend", "stop"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
@@ -156,10 +145,6 @@ class WorkspaceResult(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     EXTEND_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
-    START_FIELD_NUMBER: _builtins.int
-    CLOCK_FIELD_NUMBER: _builtins.int
-    start: _builtins.str
-    """Which start of the host's process has answered; at most 64 characters."""
     @_builtins.property
     def problem(self) -> Global___WorkspaceProblem:
         """Why the call has failed. The status of the ToolResult is 500."""
@@ -200,12 +185,6 @@ class WorkspaceResult(_message.Message):
     def stop(self) -> _workspace_command_pb2.StopResult:
         """Of `stop`."""
 
-    @_builtins.property
-    def clock(self) -> _duration_pb2.Duration:
-        """What its clock showed then, which never goes back in the same start: leases of commands are given by it, so that a message that is
-        late makes none longer.
-        """
-
     def __init__(
         self,
         *,
@@ -219,12 +198,10 @@ class WorkspaceResult(_message.Message):
         run: _workspace_command_pb2.RunResult | None = ...,
         extend: _workspace_command_pb2.ExtendResult | None = ...,
         stop: _workspace_command_pb2.StopResult | None = ...,
-        start: _builtins.str = ...,
-        clock: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "problem", b"problem", "replace", b"replace", "result", b"result", "run", b"run", "scan", b"scan", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "problem", b"problem", "replace", b"replace", "result", b"result", "run", b"run", "scan", b"scan", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "problem", b"problem", "replace", b"replace", "result", b"result", "run", b"run", "scan", b"scan", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extend", b"extend", "find", b"find", "gather", b"gather", "locate", b"locate", "normalise", b"normalise", "problem", b"problem", "replace", b"replace", "result", b"result", "run", b"run", "scan", b"scan", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["problem", "locate", "normalise", "find", "gather", "scan", "replace", "run", "extend", "stop"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015

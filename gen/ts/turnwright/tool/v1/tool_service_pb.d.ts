@@ -5,7 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { EffectClass } from "../../types/v1/command_record_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ToolModelAnswer, ToolModelRequest, ToolProgress, ToolProposal, ToolResult } from "./result_pb.js";
 import type { WorkspaceCall } from "./workspace_pb.js";
 
@@ -293,6 +293,20 @@ export declare type DispatchRequest = Message<"turnwright.tool.v1.DispatchReques
    * @generated from field: optional turnwright.tool.v1.WorkspaceCall workspace = 17;
    */
   workspace?: WorkspaceCall | undefined;
+
+  /**
+   * The id of the ServerStart that the executor knew while it had the lease of the run. Empty: it knows none yet, or the epoch is 0.
+   *
+   * @generated from field: string start = 18;
+   */
+  start: string;
+
+  /**
+   * When that lease ends, by the clock of `start`. Absent: that has shown none, or the epoch is 0.
+   *
+   * @generated from field: optional google.protobuf.Duration lease_end = 19;
+   */
+  leaseEnd?: Duration | undefined;
 };
 
 /**
@@ -300,6 +314,35 @@ export declare type DispatchRequest = Message<"turnwright.tool.v1.DispatchReques
  * Use `create(DispatchRequestSchema)` to create a new message.
  */
 export declare const DispatchRequestSchema: GenMessage<DispatchRequest>;
+
+/**
+ * From when on a server has remembered the epochs of runs: mostly a start of its process.
+ *
+ * @generated from message turnwright.tool.v1.ServerStart
+ */
+export declare type ServerStart = Message<"turnwright.tool.v1.ServerStart"> & {
+  /**
+   * Another one whenever epochs have been forgotten, 1 to 64 characters. Processes that take calls in turn need one memory of epochs,
+   * and so have one id.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * What its clock shows, which never goes back under the same id: the ends of leases are given by it, so that a message that is late
+   * makes none longer. Absent: it is given none.
+   *
+   * @generated from field: optional google.protobuf.Duration clock = 2;
+   */
+  clock?: Duration | undefined;
+};
+
+/**
+ * Describes the message turnwright.tool.v1.ServerStart.
+ * Use `create(ServerStartSchema)` to create a new message.
+ */
+export declare const ServerStartSchema: GenMessage<ServerStart>;
 
 /**
  * How a tool calls the runtime. Absent in ask mode, for a tool that is `read_only` or PURE, in the first Dispatch of one that
@@ -380,6 +423,15 @@ export declare type DispatchResponse = Message<"turnwright.tool.v1.DispatchRespo
      */
     value: ToolModelRequest;
     case: "modelRequest";
+  } | {
+    /**
+     * Nothing has begun, because the `start` of the call is another; the only message. Whoever still has the lease calls again with this
+     * one; a call that is answered so three times fails.
+     *
+     * @generated from field: turnwright.tool.v1.ServerStart other_start = 5;
+     */
+    value: ServerStart;
+    case: "otherStart";
   } | { case: undefined; value?: undefined };
 };
 
@@ -417,7 +469,7 @@ export declare type CancelRequest = Message<"turnwright.tool.v1.CancelRequest"> 
   callId: string;
 
   /**
-   * The epoch of who cancels; lower ones are refused as in Dispatch.
+   * The epoch of who cancels; lower ones are refused as in Dispatch. No `start` is needed: a process knows only calls that it has taken.
    *
    * @generated from field: uint64 epoch = 6;
    */
@@ -463,8 +515,11 @@ export declare const ToolService: GenService<{
   },
   /**
    * Carries out a call: any number of pieces of progress, then one proposal, one request to a model or one result, which end the
-   * stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads. Refuse with
-   * FAILED_PRECONDITION what comes with a lower epoch than an earlier call of the same run: its executor has lost the run.
+   * stream. A status other than OK fails the command with the number that HTTP has for it, and the message is what the model reads.
+   *
+   * What has an epoch is from the owner of a run, and its executor may have lost the run since. Answer it with `other_start` if its
+   * `start` is not that of this process, which cannot know the epochs that one before has seen. Refuse it with FAILED_PRECONDITION if its
+   * epoch is lower than that of an earlier call of the same run, or its `lease_end` has passed. Begin nothing in any of these cases.
    *
    * A stream that breaks after it has begun leaves it unknown whether an OUTSIDE call has happened; it is not sent again without
    * a decision. An IDEMPOTENT call is sent again, with the same idempotency key; answer it with the result of the first. A PURE one

@@ -53,17 +53,10 @@ export declare type RunArguments = Message<"turnwright.tool.v1.RunArguments"> & 
   network: boolean;
 
   /**
-   * When the lease of its run ends, by the clock of the host; it is killed then, and not started after it. Absent: there is no lease.
-   *
-   * @generated from field: optional google.protobuf.Duration lease_end = 6;
-   */
-  leaseEnd?: Duration | undefined;
-
-  /**
    * How much of its output is sent for each channel, in bytes: its beginning and its end. The host has a limit, too; the lower one holds.
    * 0: that of the host.
    *
-   * @generated from field: uint64 output_bytes_max = 7;
+   * @generated from field: uint64 output_bytes_max = 6;
    */
   outputBytesMax: bigint;
 };
@@ -195,13 +188,6 @@ export declare type ExtendArguments = Message<"turnwright.tool.v1.ExtendArgument
    * @generated from field: string call = 1;
    */
   call: string;
-
-  /**
-   * When its lease ends now, by the clock of the host. Absent: there is no lease.
-   *
-   * @generated from field: optional google.protobuf.Duration lease_end = 2;
-   */
-  leaseEnd?: Duration | undefined;
 };
 
 /**

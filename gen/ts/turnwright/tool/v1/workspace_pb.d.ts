@@ -5,7 +5,6 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ExtendArguments, ExtendResult, RunArguments, RunResult, StopArguments, StopResult } from "./workspace_command_pb.js";
-import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { FileConstraint } from "../../types/v1/project_pb.js";
 
 /**
@@ -81,7 +80,7 @@ export declare type WorkspaceCall = Message<"turnwright.tool.v1.WorkspaceCall"> 
     case: "replace";
   } | {
     /**
-     * Runs a command, whose output is progress. OUTSIDE.
+     * Runs a command, whose output is progress; it is killed at the `lease_end` of the call. OUTSIDE.
      *
      * @generated from field: turnwright.tool.v1.RunArguments run = 8;
      */
@@ -89,7 +88,7 @@ export declare type WorkspaceCall = Message<"turnwright.tool.v1.WorkspaceCall"> 
     case: "run";
   } | {
     /**
-     * Says how long a running command may go on. PURE.
+     * Lets a running command go on until the `lease_end` of this call. PURE.
      *
      * @generated from field: turnwright.tool.v1.ExtendArguments extend = 9;
      */
@@ -104,14 +103,6 @@ export declare type WorkspaceCall = Message<"turnwright.tool.v1.WorkspaceCall"> 
     value: StopArguments;
     case: "stop";
   } | { case: undefined; value?: undefined };
-
-  /**
-   * The `start` of the host that the caller knows, while its lease was valid. `replace`, `run` and `extend` fail with RESTARTED if it
-   * is another: a host that has just started does not know yet who has lost a run, and has another clock.
-   *
-   * @generated from field: string start = 11;
-   */
-  start: string;
 };
 
 /**
@@ -212,21 +203,6 @@ export declare type WorkspaceResult = Message<"turnwright.tool.v1.WorkspaceResul
     value: StopResult;
     case: "stop";
   } | { case: undefined; value?: undefined };
-
-  /**
-   * Which start of the host's process has answered; at most 64 characters.
-   *
-   * @generated from field: string start = 11;
-   */
-  start: string;
-
-  /**
-   * What its clock showed then, which never goes back in the same start: leases of commands are given by it, so that a message that is
-   * late makes none longer.
-   *
-   * @generated from field: google.protobuf.Duration clock = 12;
-   */
-  clock?: Duration | undefined;
 };
 
 /**
@@ -839,13 +815,6 @@ export enum WorkspaceProblemKind {
    * @generated from enum value: WORKSPACE_PROBLEM_KIND_OS = 3;
    */
   OS = 3,
-
-  /**
-   * The host has started anew, and nothing was done. The answer has its `start`: whoever still has the lease calls again.
-   *
-   * @generated from enum value: WORKSPACE_PROBLEM_KIND_RESTARTED = 4;
-   */
-  RESTARTED = 4,
 }
 
 /**
