@@ -25,7 +25,7 @@ from turnwright_mcp.connections import Connections
 from turnwright_mcp.held import CallLostError, HeldCall
 from turnwright_mcp.registration import McpServer
 from turnwright_mcp.results import BAD_GATEWAY, failure
-from turnwright_mcp.transports import UNREADABLE_MAX, Complaint, line_of
+from turnwright_mcp.transports import UNREADABLE_MAX, Complaint, Pace, line_of
 
 UNANSWERED_MAX: Final = 64
 """Requests of an agent without an answer, after which nothing more is read of it."""
@@ -79,7 +79,7 @@ class AgentCall(HeldCall):
                 async with (
                     asyncio.timeout(registration.start_s) as starting,
                     program.opened(complaint) as streams,
-                    Connection(self._answered, _Lines(*streams, complaint)) as connection,
+                    Connection(self._answered, _Lines(*streams, complaint, program.pace)) as connection,
                 ):
                     self._session = await _session(connection, str(program.root))
                     starting.reschedule(None)
@@ -146,8 +146,10 @@ async def _session(connection: Connection, root: str) -> str:
 class _Lines:
     """Messages as lines, within bounds; implements the SDK's Transport."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, complaint: Complaint) -> None:
-        self._reader, self._writer, self._complaint = reader, writer, complaint
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, complaint: Complaint, pace: Pace
+    ) -> None:
+        self._reader, self._writer, self._complaint, self._pace = reader, writer, complaint, pace
         self._unanswered = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -158,7 +160,7 @@ class _Lines:
             await self._room.wait()
             # What was read before is answered first, so that a flood does not pile up.
             await asyncio.sleep(0)
-            line = await line_of(self._reader, self._complaint)
+            line = await line_of(self._reader, self._complaint, self._pace)
             if not line:
                 return None
             try:

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import httpx2
 from msgspec import Struct
@@ -23,7 +24,7 @@ from msgspec import Struct
 from turnwright_kit.sandbox.sandbox import Sandbox
 from turnwright_mcp.connection import McpConnection, ServerAwayError, Transport
 from turnwright_mcp.registration import AgentRegistration, McpRegistration, McpSecrets, McpServer, check_host
-from turnwright_mcp.transports import Complaint, HttpServer, StdioServer, Streams
+from turnwright_mcp.transports import Complaint, HttpServer, Pace, StdioServer, Streams
 
 LOOK_S: Final = 5.0
 """Seconds between two looks for servers that nobody uses."""
@@ -75,6 +76,8 @@ class Connections:
         self._agents: Counter[str] = Counter()
         """Agents at work, by project."""
         self._looking: asyncio.Task[None] | None = None
+        self._paces: WeakValueDictionary[str, Pace] = WeakValueDictionary()
+        """Of projects with servers at work."""
 
     async def opened(self, server: McpServer) -> tuple[McpConnection, Transport]:
         """The connection of a server, and how its session is opened. Raises ServerAwayError."""
@@ -139,7 +142,7 @@ class Connections:
             if "." in found.args:
                 raise ValueError(f"it starts in /, so write {PROJECT} in place of `.` for the project's folder")
             argv = (*_FROM_THE_ROOT, *(word.replace(PROJECT, str(root)) for word in argv[1:]))
-        return StdioServer(argv, root, environment, self._sandbox, caches)
+        return StdioServer(argv, root, environment, self._sandbox, self._pace_of(server), caches)
 
     def _transport(self, found: McpConnection, complaint: Complaint) -> AbstractAsyncContextManager[Streams]:
         registration = found.registration
@@ -147,8 +150,11 @@ class Connections:
             headers = self._secrets.resolved(found.server, registration.headers)
             auth = self._auth_of(found.server, registration.url, complaint)
             allows = partial(check_host, found.server, allowed=self._limits.hosts)
-            return HttpServer(registration.url, headers, allows, auth).connected(complaint)
+            return HttpServer(registration.url, headers, allows, auth, self._pace_of(found.server)).connected(complaint)
         return self._program(found.server, registration, found.root).connected(complaint)
+
+    def _pace_of(self, server: McpServer) -> Pace:
+        return self._paces.setdefault(server.project, Pace())
 
     async def _make_room(self, wanted: McpConnection) -> None:
         """Raises ServerAwayError if all that there may be are at work."""

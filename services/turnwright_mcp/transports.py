@@ -35,8 +35,27 @@ TAIL_BYTES: Final = 2048
 HTTP_CONNECT_S: Final = 10.0
 LEAVE_S: Final = 2.0
 """Seconds that a server has to end once its input has."""
+LINES_PER_S: Final = 1000.0
+"""Lines a second that are read of all servers of a project, and as many at once of those that have rested."""
+LINE_BYTES: Final = 16 * 1024
+"""Bytes of a line that count as one more."""
 LIMITS: Final = ProcessLimits(cpu_s=0)
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class Pace:
+    """How fast the servers of one project are read: there is one event loop, and a flood would take it from others."""
+
+    def __init__(self) -> None:
+        self._paid_s = 0.0
+
+    async def taken(self, data: bytes) -> None:
+        """Wait until as much may be read again; who writes faster waits at a full pipe."""
+        now_s = asyncio.get_running_loop().time()
+        lines = max(1, data.count(b"\n")) + len(data) // LINE_BYTES
+        self._paid_s = max(self._paid_s, now_s - 1.0) + lines / LINES_PER_S
+        if self._paid_s > now_s:
+            await asyncio.sleep(self._paid_s - now_s)
 
 
 class Complaint:
@@ -62,6 +81,7 @@ class StdioServer(Struct, frozen=True):
     root: Path
     environment: Mapping[str, str]
     sandbox: Sandbox
+    pace: Pace
     caches: str = ""
 
     @asynccontextmanager
@@ -74,7 +94,8 @@ class StdioServer(Struct, frozen=True):
             reader, complaints, writer = await _streams(pipes, leaving)
             process = command.start(self.sandbox, pipes)
             leaving.push_async_callback(_end, process)
-            listening = asyncio.create_task(_to_the_end(_listen(complaints, complaint)), name="what a program says")
+            hearing = _to_the_end(_listen(complaints, complaint, self.pace))
+            listening = asyncio.create_task(hearing, name="what a program says")
             leaving.callback(listening.cancel)
             leaving.callback(writer.close)
             yield reader, writer
@@ -82,13 +103,14 @@ class StdioServer(Struct, frozen=True):
     @asynccontextmanager
     async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
         """Its messages of MCP while it runs. Raises OSError if it cannot be started."""
-        async with self.opened(complaint) as (reader, writer), _carried(reader, writer, complaint) as streams:
+        async with self.opened(complaint) as pipes, _carried(*pipes, complaint, self.pace) as streams:
             yield streams
 
 
-async def _listen(complaints: asyncio.StreamReader, complaint: Complaint) -> None:
+async def _listen(complaints: asyncio.StreamReader, complaint: Complaint, pace: Pace) -> None:
     while piece := await complaints.read(TAIL_BYTES):
         complaint.tail = (complaint.tail + piece)[-TAIL_BYTES:]
+        await pace.taken(piece)
 
 
 async def _end(process: CommandProcess) -> None:
@@ -128,6 +150,7 @@ async def _carried(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     complaint: Complaint,
+    pace: Pace,
 ) -> AsyncIterator[Streams]:
     """Messages between a process and a session, one at a time in each direction."""
     incoming, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -136,7 +159,7 @@ async def _carried(
     async def read() -> None:
         async with incoming:
             unreadable = 0
-            while line := await line_of(reader, complaint):
+            while line := await line_of(reader, complaint, pace):
                 message = _message(line)
                 unreadable = unreadable + 1 if isinstance(message, Exception) else 0
                 if unreadable > UNREADABLE_MAX:
@@ -170,10 +193,12 @@ async def _to_the_end(work: Coroutine[None, None, None]) -> None:
         await work
 
 
-async def line_of(reader: asyncio.StreamReader, complaint: Complaint) -> bytes:
+async def line_of(reader: asyncio.StreamReader, complaint: Complaint, pace: Pace) -> bytes:
     """A line; empty at the end."""
     try:
-        return await reader.readuntil(b"\n")
+        line = await reader.readuntil(b"\n")
+        await pace.taken(line)
+        return line
     except asyncio.IncompleteReadError:
         complaint.reason = complaint.reason or "its output has ended"
     except asyncio.LimitOverrunError:
@@ -195,13 +220,14 @@ class HttpServer(Struct, frozen=True):
     headers: Mapping[str, str]
     allows: Callable[[str], None]
     """Raises ValueError for a URL at a host that may not be asked: a server that wants OAuth names others."""
-    auth: httpx2.Auth | None = None
+    auth: httpx2.Auth
+    pace: Pace
 
     @asynccontextmanager
     async def connected(self, complaint: Complaint) -> AsyncIterator[Streams]:
         """Its streams."""
         async with (
-            bounded_client(self.allows, complaint, headers=self.headers, auth=self.auth) as client,
+            bounded_client(self.allows, complaint, self.pace, headers=self.headers, auth=self.auth) as client,
             streamable_http_client(self.url, http_client=client) as streams,
         ):
             yield streams  # type: ignore[misc]
@@ -210,6 +236,7 @@ class HttpServer(Struct, frozen=True):
 def bounded_client(
     allows: Callable[[str], None],
     complaint: Complaint,
+    pace: Pace | None = None,
     *,
     headers: Mapping[str, str] | None = None,
     auth: httpx2.Auth | None = None,
@@ -220,7 +247,7 @@ def bounded_client(
         headers=headers,
         auth=auth,
         timeout=httpx2.Timeout(HTTP_CONNECT_S, read=read_s),
-        transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, allows),
+        transport=_Bounded(httpx2.AsyncHTTPTransport(), complaint, pace or Pace(), allows),
         trust_env=False,
     )
 
@@ -232,9 +259,10 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self,
         inner: httpx2.AsyncBaseTransport,
         complaint: Complaint,
+        pace: Pace,
         allows: Callable[[str], None],
     ) -> None:
-        self._inner, self._complaint, self._allows = inner, complaint, allows
+        self._inner, self._complaint, self._pace, self._allows = inner, complaint, pace, allows
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -243,8 +271,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
             self._complaint.reason = str(error)
             raise httpx2.ConnectError(self._complaint.reason) from None
         response = await self._inner.handle_async_request(request)
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _Counted(response.stream, self._complaint)
+        is_endless = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _Counted(response.stream, self._complaint, self._pace, is_endless)
         return response
 
     async def aclose(self) -> None:
@@ -252,13 +280,14 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    def __init__(self, inner: object, complaint: Complaint) -> None:
-        self._inner, self._complaint = inner, complaint
+    def __init__(self, inner: object, complaint: Complaint, pace: Pace, is_endless: bool) -> None:
+        self._inner, self._complaint, self._pace, self._is_endless = inner, complaint, pace, is_endless
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         left = MESSAGE_BYTES_MAX
         async for piece in self._inner:  # type: ignore[attr-defined]
-            left -= len(piece)
+            await self._pace.taken(piece)
+            left -= 0 if self._is_endless else len(piece)
             if left < 0:
                 self._complaint.reason = f"it sent an answer of more than {MESSAGE_BYTES_MAX} bytes"
                 raise httpx2.ReadError(self._complaint.reason)

@@ -75,10 +75,10 @@ def call(request):  # noqa: C901 - one case for each kind
             answered(request)
         case "floods":
             token = request["params"]["_meta"]["progressToken"]
-            for number in range(20_000):
+            for number in range(2_000):
                 send(
                     method="notifications/progress",
-                    params={"progressToken": token, "progress": number, "message": "x" * 1000},
+                    params={"progressToken": token, "progress": number, "message": "x" * 10_000},
                 )
             answered(request)
         case "huge":
