@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -19,10 +20,8 @@ from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_scope, open_session
-from turnwright_cli.tools import CHECK_S, register, show_checked
+from turnwright_cli.tools import CHECK_S, MCP_ADDRESS, register, show_checked
 
-ADDRESS: Final = "mcp"
-"""The address of an MCP server among the servers of tools, and the header with its registration."""
 PROJECT_FILE: Final = ".mcp.json"
 FILE_BYTES_MAX: Final = 256 * 1024
 HTTP_PORT: Final = 7447
@@ -36,12 +35,18 @@ _HTTP: Final = ("url", "headers")
 async def list_servers(call: Invocation, *, deployment: bool) -> int:
     async with open_scope(call, deployment=deployment) as (client, project):
         found = await client.list_tool_servers(project)
-        servers = [one for one in found if one.address == ADDRESS]
-        # Of what all projects have none is asked here: each has its own session with it.
-        states = (await client.list_tools(project, timeout_s=CHECK_S)).servers if project and servers else ()
-    words = {one.name: enum_word(tools_pb.ToolServerCondition.DESCRIPTOR, one.condition) for one in states}
+        servers = [one for one in found if one.address == MCP_ADDRESS]
+        # Without a project none is asked: each project has its own session with it.
+        listed = (await client.list_tools(project, timeout_s=CHECK_S)).servers if project else ()
+    states = {one.name: one for one in listed if one.address == MCP_ADDRESS}
+    if not call.as_json:
+        # How those are started is for operators to read.
+        shared = [one.name for one in states.values() if one.shared]
+        servers += [pb.ToolServer(name=name, set_by="the deployment") for name in shared]
+    words = {name: enum_word(tools_pb.ToolServerCondition.DESCRIPTOR, one.condition) for name, one in states.items()}
     columns = (*_COLUMNS, Column("state", lambda one: words.get(one.name, "").replace("_", " ")))
-    return show_list(call, servers, columns, empty="No MCP servers. Register one with `turnwright mcp add`.")
+    hint = "`turnwright mcp check` says why." if {*words.values()} - {"ready"} else ""
+    return show_list(call, servers, columns, empty="No MCP servers. Register one with `turnwright mcp add`.", hint=hint)
 
 
 async def add_server(
@@ -114,12 +119,12 @@ def _server(name: str, registration: Mapping[str, Any]) -> pb.ToolServer:
             " to a private file, and register ${NAME} in its place. docs/mcp.md says where, under Secrets."
         )
     given = {key: value for key, value in registration.items() if value}
-    return pb.ToolServer(name=name, address=ADDRESS, headers={ADDRESS: json.dumps(given)})
+    return pb.ToolServer(name=name, address=MCP_ADDRESS, headers={MCP_ADDRESS: json.dumps(given)})
 
 
 def _place(server: pb.ToolServer) -> str:
     try:
-        found = json.loads(server.headers[ADDRESS])
+        found = json.loads(server.headers[MCP_ADDRESS])
         place = str(found.get("url") or " ".join([found["command"], *found.get("args", ())]))
         secrets = {name for key in ("env", "headers") for name in _SECRET.findall(json.dumps(found.get(key, {})))}
         return f"{place} (gets {', '.join(sorted(secrets))})" if secrets else place
@@ -163,5 +168,7 @@ async def serve(
                     print(f"the agent is served at {url}", file=sys.stderr, flush=True)
                     await interrupts.asked.wait()
             except OSError as error:
-                raise FailureError(FAILED, f"{error}. Name another one with --port.") from None
+                why = os.strerror(error.errno) if error.errno else str(error)
+                text = f"Nothing can listen at port {at.port} of {at.host}: {why}. Name another one with --port."
+                raise FailureError(FAILED, text) from None
     return 0

@@ -10,12 +10,14 @@ from turnwright.catalogues.v1 import catalogue_service_pb2 as catalogue_pb
 from turnwright.executor.v1 import tools_pb2 as pb
 from turnwright.types.v1 import command_record_pb2
 
-from turnwright_cli.exit_codes import FAILED
+from turnwright_cli.exit_codes import FAILED, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, answer, console, enum_word, put, show_lines, show_list, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_scope
 
+MCP_ADDRESS: Final = "mcp"
+"""The address of an MCP server among the servers of tools, and the header with its registration."""
 CHECK_S: Final = 60.0
 """Seconds that all servers together may take to answer."""
 
@@ -23,7 +25,15 @@ CHECK_S: Final = 60.0
 async def list_tools(call: Invocation) -> int:
     async with open_project(call) as (client, project):
         found = await client.list_tools(project)
-    return show_list(call, found.tools, _TOOLS, empty="No tools.")
+    wrong = [str(line) for line in server_lines([one for one in found.servers if not is_ready(one)])]
+    brought = [one for one in found.tools if one.source == pb.TOOL_SOURCE_SERVER and one.offered]
+    if brought:
+        tokens = sum(one.tokens for one in brought)
+        wrong.append(
+            f"What servers bring takes {tokens:,} tokens. Where that is more than a tenth of a model's window, it gets "
+            "the names, and finds the rest with search_tools."
+        )
+    return show_list(call, found.tools, _TOOLS, empty="No tools.", hint="\n".join(wrong))
 
 
 async def add_server(
@@ -56,9 +66,18 @@ async def register(
         server.timeout.FromMilliseconds(round(seconds * 1000))
     async with open_scope(call, deployment=deployment) as (client, project):
         made = await client.add_tool_server(project, server)
+        name = safe_line(server.name)
         if project and not call.as_json:
-            return show_checked(await client.list_tools(project, check=True, server=server.name, timeout_s=CHECK_S))
-    return answer(call, [made], f"{safe_line(server.name)}: registered")
+            code = show_checked(await client.list_tools(project, check=True, server=server.name, timeout_s=CHECK_S))
+            if code:
+                write_line(
+                    f"It is registered all the same: once that is mended, `turnwright tools check {name}` asks again; "
+                    f"`turnwright tools remove {name}` takes it back."
+                )
+            return code
+    return answer(
+        call, [made], f"{name}: registered. In a project `turnwright tools check {name}` asks what it brings."
+    )
 
 
 async def remove_server(call: Invocation, *, name: str, deployment: bool) -> int:
@@ -74,6 +93,10 @@ async def check_servers(call: Invocation, *, name: str) -> int:
     if call.as_json:
         show_lines([found])
         return 0 if all(map(is_ready, found.servers)) else FAILED
+    if name and not found.servers:
+        raise usage(
+            f"There is no server of tools {name!r} for this project: `turnwright tools check` asks all there are."
+        )
     return show_checked(found)
 
 
@@ -97,7 +120,9 @@ def server_lines(servers: Sequence[pb.ToolServerState]) -> Sequence[Text]:
     for server in servers:
         whose = "of the deployment" if server.shared else "of this project"
         refused = f", {server.refused_tools} refused" if server.refused_tools else ""
-        tools = f"{server.tools - server.refused_tools} tools{refused}, {whose}, at {server.address}"
+        place = "by MCP" if server.address == MCP_ADDRESS else f"at {server.address}"
+        number = server.tools - server.refused_tools
+        tools = f"{number} tool{'' if number == 1 else 's'}{refused}, {whose}, {place}"
         words = tools if is_ready(server) else server.problem
         style = "green" if is_ready(server) and not server.problems else "yellow"
         lines.append(Text.assemble("  ", (safe_line(server.name), "bold"), ": ", (safe_line(words), style)))

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import httpx2
 import mcp_types as types
 from mcp import Client
 from mcp.client.session import ClientRequestContext
@@ -37,6 +38,8 @@ LIST_S: Final = 60.0
 PAGES_MAX: Final = 100
 TOOLS_MAX: Final = 1000
 DETAIL_CHARS_MAX: Final = 500
+_CLOSED: Final = "Connection closed"
+"""What the SDK says of a connection that has ended, which adds nothing to why it has."""
 LOGIN_NEEDED: Final = -32099
 """Code of the error that a request ends with, within this process, if its server answers that nobody has logged in."""
 
@@ -199,6 +202,7 @@ class McpConnection:
     def _failed(self, ready: asyncio.Future[Client], why: str, complaint: Complaint) -> None:
         self._failures += 1
         problem = complaint.words()
+        why = problem if problem and why == _CLOSED else why
         self._pause(why if not problem or problem in why else f"{why}; {problem}")
         _log.warning("mcp_server_failed", server=self.server.name, project=self.server.project, problem=self._why)
         if not ready.done():
@@ -274,4 +278,6 @@ def words_of(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, httpx2.ConnectError):
+        return f"its URL cannot be reached ({error}): see that it runs, and that the URL is right"
     return " ".join(str(error).split())[:DETAIL_CHARS_MAX] or type(error).__name__

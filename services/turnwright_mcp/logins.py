@@ -207,7 +207,7 @@ class _Pending:
             what = "register us as a client" if isinstance(error, OAuthRegistrationError) else "give a token"
             found = _STATUS.search(str(error))
             return f"its authorization server does not {what}{f' (HTTP {found[0]})' if found else ''}"
-        if isinstance(error, OAuthFlowError | LoginFailedError | ValueError):
+        if isinstance(error, OAuthFlowError | LoginFailedError | ValueError | httpx2.ConnectError):
             return words_of(error)
         if isinstance(error, TimeoutError):
             return "the login has taken too long"

@@ -177,4 +177,5 @@ class McpSecrets(Struct, frozen=True):
         try:
             return read_private(path).decode().strip()
         except (OSError, ValueError) as error:
-            raise ValueError(f"the secret {name} of {server.name} cannot be read at {path}: {error}") from None
+            why = (error.strerror if isinstance(error, OSError) else "") or error
+            raise ValueError(f"the secret {name} of {server.name} cannot be read at {path}: {why}") from None

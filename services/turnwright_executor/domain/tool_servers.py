@@ -265,5 +265,5 @@ def unreachable(server: RegisteredServer, addresses: Collection[str], allowed: A
         return ""
     return (
         f"The operator does not let projects have servers at {server.host}: TURNWRIGHT_TOOL_HOSTS of the executor "
-        "names the hosts and networks that they may be at."
+        "names the hosts and networks that they may be at, or an operator registers it for all, with --deployment."
     )

@@ -46,6 +46,8 @@ class ToolLogins:
         if found is None or not found.is_mcp:
             whose = f"The project {project}" if project else "The deployment"
             text = f"{whose} has no MCP server {name[:64]!r} of its own."
+            if project:
+                text += " At a server that all projects have, operators log in with --deployment."
             raise fault(Reason.ENTRY_NOT_FOUND, text, path=name[:64])
         try:
             bridge = await self._bridge.server()

@@ -50,8 +50,11 @@ def add_server(tx: Transaction, caller: Caller, project: str, wanted: pb.ToolSer
 
 def remove_server(tx: Transaction, project: str, name: str) -> None:
     """Remove a server. Raises PROJECT_NOT_FOUND, ENTRY_NOT_FOUND."""
+    whose = "This project" if project else "The deployment"
     if not rows.drop_server(tx.connection, project_id_of(tx.connection, project), name):
-        raise fault(Reason.ENTRY_NOT_FOUND, f"There is no server of tools {name!r} here: list them.", path=name)
+        raise fault(
+            Reason.ENTRY_NOT_FOUND, f"{whose} has registered no server of tools {name!r}: list them.", path=name
+        )
     tx.detail.update(server=name)
 
 

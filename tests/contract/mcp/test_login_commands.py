@@ -82,7 +82,7 @@ async def test_a_person_logs_in_uses_the_tools_and_logs_out(tmp_path, monkeypatc
             page = await browser.get(address, follow_redirects=True)
         assert "go back to the terminal" in page.text
         output, _ = await process.communicate()
-        assert (process.returncode, "1 tools, of this project" in output.decode()) == (0, True), output
+        assert (process.returncode, "1 tool, of this project" in output.decode()) == (0, True), output
         services.script(f"<guarded.whoami/>{GO_ON}", DONE)
         assert (await services.until(await services.act())).status == 200
         assert "who has logged in" in (await services.entry("log://turn_1/result/guarded.whoami/1")).body
@@ -94,6 +94,10 @@ async def test_a_person_logs_in_uses_the_tools_and_logs_out(tmp_path, monkeypatc
         # Without a browser on this host, and for all projects.
         await services.client.remove_tool_server(services.project, "guarded")
         await services.client.add_tool_server("", guarded(url, "common"))
+        code, listed = await run(services, "list")
+        assert (code, "common\t\tthe deployment\tlogin needed" in listed) == (0, True)
+        code, refused = await run(services, "login", "common", "--paste")
+        assert (code, "operators log in with --deployment" in refused) == (2, True)
         process = await started(services, "login", "common", "--paste", "--deployment")
         async with httpx.AsyncClient() as browser:
             back = (await browser.get(await address_of(process))).headers["location"]

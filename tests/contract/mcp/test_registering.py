@@ -30,6 +30,11 @@ def test_a_server_is_added_checked_listed_and_removed(bench):
     assert bench.run("mcp", "check", "well").returncode == 0
     assert bench.run("mcp", "remove", "well").returncode == 0
     assert "well" not in bench.run("mcp").stdout
+    unknown = bench.run("mcp", "check", "well")
+    assert (unknown.returncode, "There is no server of tools 'well' for this project" in unknown.stderr) == (2, True)
+    dead = bench.run("mcp", "add", "dead", "--", "no-such-program")
+    assert (dead.returncode, "It is registered all the same" in dead.stdout) == (5, True)
+    assert dead.stdout.startswith("  dead: The MCP server dead cannot be asked: its output has ended; it said: ")
     unsafe = bench.run("mcp", "add", "keyed", "--env", "API_KEY", "sk-1", "--", "none")
     assert (unsafe.returncode, "register ${NAME} in its place" in unsafe.stderr) == (2, True)
     wrong = bench.run("mcp", "add", "none")
