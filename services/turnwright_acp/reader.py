@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from turnwright_acp.shapes import SessionUpdate
-from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_core.plans.plan import WatchedPlans
 from turnwright_kit.logs import get_logger
 
 _PRIORITIES: Final = ("high", "medium", "low")

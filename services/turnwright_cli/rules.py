@@ -23,8 +23,7 @@ from turnwright_cli.session import open_project, open_session
 from turnwright_core.rules import COMMAND_TOOLS, IntendedEffect, RuleDecision, decide, deciding, rule_words
 from turnwright_core.rules_file import RulesFileError, read_rules
 from turnwright_core.wire.codec import codec
-from turnwright_core.wire.command_records import decision_in
-from turnwright_core.wire.rules import recorded_effect
+from turnwright_core.wire.command_records import decision_in, recorded_effect
 
 MODES: Final = {"act": Mode.ACT, "ask": Mode.ASK}
 VERDICTS: Final = ("allow", "ask", "deny")

@@ -14,8 +14,7 @@ from turnwright.types.v1 import cursor_pb2
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.rpc.errors import is_of_transport
-from turnwright_core.wire.events import events_of
-from turnwright_core.wire.run_view import Event
+from turnwright_core.wire.run_view import Event, events_of
 
 InboxChange = proposal_service_pb2.WatchProposalsResponse
 M = TypeVar("M")

@@ -20,7 +20,7 @@ from turnwright_values.types import (
 )
 
 from turnwright_core.rules import RuleDecision, decide
-from turnwright_core.wire.rules import intended_effect
+from turnwright_core.wire.command_records import intended_effect
 
 
 def with_settings_of_run(request: TurnRequest, settings: RunSettings) -> TurnRequest:

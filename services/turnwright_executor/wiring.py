@@ -31,7 +31,7 @@ from turnwright_executor.peers.explaining import PacketExplanations
 from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
 from turnwright_executor.peers.owners import OwnerMonitors, Owners
 from turnwright_executor.peers.policy import follow_policy, renew_policy
-from turnwright_executor.peers.provider import ProviderModels
+from turnwright_executor.peers.provider import ProviderModels, Vendors
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
 from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
@@ -43,7 +43,6 @@ from turnwright_executor.peers.tool_lists import ToolLists
 from turnwright_executor.peers.tool_logins import ToolLogins
 from turnwright_executor.peers.tool_registrations import Callbacks, Registrations, StoredServers
 from turnwright_executor.peers.tool_servers import GrpcToolServers
-from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.additions import ClientRuns, around_audit, around_catalogues, around_grants, around_models
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer

@@ -33,7 +33,7 @@ from services import SECRET, running, token_for
 from turnwright_core.errors import DeadlineError, InternalError, Reason, TurnwrightError, UnavailableError
 from turnwright_core.wire.resources import FOR_CLIENTS, RESOURCES
 from turnwright_kit.identity.caller import TIERS, Caller, Kind
-from turnwright_kit.identity.for_whom import header_of
+from turnwright_kit.identity.credentials import header_of
 from turnwright_kit.identity.own_tokens import DAY_S, TokenKey, make_token
 from turnwright_kit.peer import Peer, rpc_of
 

@@ -36,8 +36,7 @@ from turnwright_core.wire.resources import RESOURCES
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
 from turnwright_kit.identity.caller import Caller, Kind
-from turnwright_kit.identity.credentials import CERTIFICATE, Credentials
-from turnwright_kit.identity.for_whom import header_of
+from turnwright_kit.identity.credentials import CERTIFICATE, Credentials, header_of
 from turnwright_kit.identity.own_tokens import TokenKey, make_token
 from turnwright_kit.peer import path_of
 from turnwright_kit.server import RunningServer

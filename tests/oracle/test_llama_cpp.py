@@ -22,10 +22,10 @@ from turnwright_core.models import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec, was_cut
 from turnwright_provider.domain.model_info import ModelInfo
+from turnwright_provider.domain.presets import by_template
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.anthropic import AnthropicWire
 from turnwright_provider.domain.wires.chat import ChatWire
-from turnwright_provider.domain.wires.reasoning_fields import by_template
 from turnwright_provider.domain.wires.responses import ResponsesWire
 from turnwright_provider.domain.wires.wire import Wire
 

@@ -9,9 +9,8 @@ from typing import Final
 from turnwright_values.types import Cursor, Entry
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket
-from turnwright_assembler.domain.blocks import Block, is_seen, make_block
+from turnwright_assembler.domain.blocks import FIXED_SCHEMES, Block, is_seen, make_block
 from turnwright_assembler.domain.effects import PlanCost, plan_costs
-from turnwright_assembler.domain.fixed import FIXED_SCHEMES
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.built_in import project_text

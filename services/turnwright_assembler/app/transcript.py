@@ -23,6 +23,7 @@ from turnwright_values.types import CompressionStrength, Entry, MessageKind, Req
 
 from turnwright_assembler.app.packet import MessagesDelta
 from turnwright_assembler.app.transcript_rows import TranscriptRows
+from turnwright_assembler.domain.blocks import event_of
 from turnwright_assembler.domain.compression import (
     overflow_write,
     report_write,
@@ -30,7 +31,6 @@ from turnwright_assembler.domain.compression import (
     visibility_writes,
 )
 from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict, replaced_by_summary, shrink
-from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.contract import text_of

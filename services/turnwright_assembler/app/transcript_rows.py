@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from turnwright_values.types import CompressionStrength, Cursor, Entry, MessageKind, RunMessage, Visibility
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket, short_pieces
+from turnwright_assembler.domain.blocks import EventPart, event_element
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.envelope import answer_text, divided, element, framed_result, user_text, well_formed
-from turnwright_assembler.domain.fixed import EventPart, event_element
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.built_in import end_of_system
 from turnwright_assembler.sections.system import system_text, tools_text

@@ -14,8 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import floor
 
-from turnwright_assembler.domain.blocks import Block
-from turnwright_assembler.domain.fixed import FIXED_SCHEMES
+from turnwright_assembler.domain.blocks import FIXED_SCHEMES, Block
 
 
 class EntryCounts:

@@ -3,12 +3,19 @@
 A visible data entry appears twice, condensed in `<summary>` and whole in `<visible>`; every other entry once, whole or
 condensed. `a_tokens`, the `tokens` of its tag, is what demoting it frees and promoting it costs: for data the whole
 second block, for the others the difference. The summary block of a data entry does not depend on its visibility, so
-promoting and demoting do not change `<summary>`. Plans and events have a single form (domain.fixed).
+promoting and demoting do not change `<summary>`. Plans and events have a single form.
 Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5.
+
+Fixed content of packets, whole and never demoted: plans, their deltas, and events.
+
+They have a single form, whatever their visibility, because a summarized plan is useless. `s_tokens` is their whole
+cost, and demoting them frees nothing. Events are folded instead (see domain.folding). Source: rows RP05-RP07, RH01,
+RH03, RH05; decisions C34, C46, C47; ADR 28.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,21 +23,75 @@ from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.types import Entry, State, Visibility
 
-from turnwright_assembler.domain.envelope import attributes_text, framed, tag_name, wrapped
-from turnwright_assembler.domain.fixed import (
-    FIXED_SCHEMES,
-    EventPart,
-    event_of,
-    event_text,
-    plan_part,
-    plan_text,
-)
+from turnwright_assembler.domain.envelope import attributes_text, element, fenced, framed, tag_name, wrapped
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
+from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
-from turnwright_core.plans.plan import PlanPart
+from turnwright_core.plans.plan import PlanPart, part_of
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
 from turnwright_core.text import tokens_of
+
+FIXED_SCHEMES: Final = frozenset({"plan", "event"})
+
+_JSON_ESCAPES: Final = str.maketrans(
+    {chr(code): f"\\u{code:04x}" for code in (*b"<>&", 0x7F, 0x85, 0x2028, 0x2029, *range(0xD800, 0xE000))}
+)
+"""What can pretend to be markup, end a line, or not be said in UTF-8. In JSON it stands in strings only."""
+
+
+class EventPart(Struct, frozen=True):
+    """What an event is, apart from its message."""
+
+    subkind: str
+    source: str
+    payload: object
+
+
+def plan_part(entry: Entry) -> PlanPart | None:
+    """A plan with its latest version, or a delta; None for a version that was replaced."""
+    part = part_of(entry.path)
+    if part.sequence:
+        return part
+    return None if part.version else replace(part, version=entry.attributes["version"])
+
+
+def event_of(entry: Entry) -> EventPart | None:
+    """The event in an entry; None if the delta that it announces says the same.
+
+    Reports of evictions from a transcript are for clients only.
+    """
+    event = entry.attributes.get("event")
+    if not isinstance(event, dict) or event.get("subkind") == Subkind.PLAN_DELTA.value:
+        return None
+    if event.get("source") == COMPRESSION_SOURCE and event.get("subkind") == Subkind.SUMMARIZATION_MARKER.value:
+        return None
+    return EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
+
+
+def plan_text(entry: Entry, part: PlanPart) -> str:
+    """`<plan>`, or `<plan-update>` for a delta."""
+    shown: dict[str, str | int] = {"plan_id": part.plan_id, "version": part.version}
+    if part.sequence:
+        return element("plan-update", shown | {"sequence": part.sequence}, fenced(entry.path, entry.body))
+    return element("plan", shown | {"mode": entry.attributes["mode"]}, fenced(entry.path, entry.body))
+
+
+def event_text(entry: Entry, event: EventPart) -> str:
+    """`<event>`: the payload as one line of JSON without markup, then the message."""
+    return event_element(entry.path, event, entry.body)
+
+
+def event_element(path: str, event: EventPart, body: str) -> str:
+    """The same for an event without its entry."""
+    payload = f"<payload>{_json_line(event.payload)}</payload>"
+    lines = (payload, fenced(path, body)) if body else (payload,)
+    return element("event", {"subkind": event.subkind, "source": event.source}, "\n".join(lines))
+
+
+def _json_line(payload: object) -> str:
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).translate(_JSON_ESCAPES)
+
 
 SHOWN_CATEGORIES: Final = frozenset({"data", "logging", "unknown", "prompt"})
 """Categories that a section shows; entries of others cost nothing."""

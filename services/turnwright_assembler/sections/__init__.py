@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from turnwright_assembler.domain.blocks import Block
-from turnwright_assembler.sections.block_index import BlockIndex
 from turnwright_assembler.sections.built_in import (
     BLOCK_SECTIONS,
     BudgetSection,
@@ -14,7 +13,7 @@ from turnwright_assembler.sections.built_in import (
     ProjectInstructionsSection,
     PromptSection,
 )
-from turnwright_assembler.sections.contract import PacketDraft, Section
+from turnwright_assembler.sections.contract import BlockIndex, PacketDraft, Section
 
 __all__ = ["SECTIONS", "BlockIndex", "PacketDraft", "Section", "indexed"]
 

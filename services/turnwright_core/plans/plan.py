@@ -1,11 +1,12 @@
-"""Plans: documents that say what a run intends to do. Source: architecture 9; rows RP01-RP08."""
+"""Plans: documents that say what a run intends to do. Source: architecture 9; rows RP01-RP08, AP20-AP26."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from turnwright_values.types import PlanDelta, PlanKind
 
 from turnwright_core.limits import NAME_CHARS_MAX
@@ -59,3 +60,28 @@ def version_path(plan_id: str, version: int) -> str:
 
 def delta_path(plan_id: str, version: int, sequence: int) -> str:
     return f"{version_path(plan_id, version)}/{sequence}"
+
+
+P = TypeVar("P")
+L = TypeVar("L")
+
+
+class WatchedPlans(Struct, Generic[P, L]):
+    """Plans by id, and the single list for clients that support only one plan.
+
+    Ids are compared exactly. Plans are ordered by their first appearance; one that was removed and appears again comes
+    last.
+    """
+
+    plans: dict[str, P] = field(default_factory=dict)
+    legacy: L | None = None
+    """Independent of the plans by id (AP26)."""
+
+    def update(self, plan_id: str, plan: P) -> None:
+        self.plans[plan_id] = plan
+
+    def remove(self, plan_id: str) -> None:
+        self.plans.pop(plan_id, None)
+
+    def replace(self, plans: Iterable[tuple[str, P]], legacy: L | None) -> None:
+        self.plans, self.legacy = dict(plans), legacy

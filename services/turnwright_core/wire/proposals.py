@@ -13,8 +13,7 @@ from turnwright_core.patterns.patch import text_before
 from turnwright_core.rules import targets_like
 from turnwright_core.text import cut_bytes
 from turnwright_core.tools import TOOL_ORDER
-from turnwright_core.wire.command_records import decision_in, recorded_call
-from turnwright_core.wire.rules import intended_effect
+from turnwright_core.wire.command_records import decision_in, intended_effect, recorded_call
 from turnwright_core.wire.times import time_to_pb
 
 _REMOVED_OUTCOME: Final = "removed:410"

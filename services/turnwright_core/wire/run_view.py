@@ -11,12 +11,13 @@ from typing import Any
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, proposal_pb2, run_pb2, session_command_pb2, session_pb2
 
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply, partial_reply
 from turnwright_core.limits import BODY_BYTES_MAX, CHUNK_BYTES, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
-from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_core.plans.plan import WatchedPlans
 from turnwright_core.text import cut_bytes
 from turnwright_core.wire.deltas import delta_from_pb
 from turnwright_core.wire.messages import message_from_pb
@@ -257,3 +258,8 @@ def with_piece(entry: entry_pb2.Entry, piece: event_pb2.OutputAppended) -> entry
     after.body_size_bytes = max(end, entry.body_size_bytes)
     after.write_count, after.revision = piece.write_count, piece.revision
     return after
+
+
+def events_of(message: WatchRunResponse) -> Iterable[WatchRunResponse]:
+    """The events of a message: those of a batch in order, or the message itself."""
+    return message.batch.events if message.HasField("batch") else (message,)

@@ -1,4 +1,4 @@
-"""The provider's gRPC client."""
+"""The provider's gRPC client. Its vendors change only with its settings, so it is asked about a new one alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import Any, Final
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
+from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2 as pb
-from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright_values.provider import GenerateRequest, Tool
 from turnwright_values.types import Model, RequestKind, TokenSource, TurnRequest
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.chat.transcript import merge_user_messages
+from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, TITLE_TOKENS_MAX
 from turnwright_core.model_calls import GeneratePart, tools_digest
 from turnwright_core.models import ToolChoice
+from turnwright_core.suggestions import unknown_vendor
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.model_calls import generate_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
@@ -263,3 +265,25 @@ def _read_tools(pieces: tuple[str, ...]) -> tuple[tuple[Tool, ...], str]:
     tools = [Tool(one.name, one.description, bytes(one.parameters).decode()) for one in read]
     tools[-1:] = [replace(last, cache=True) for last in tools[-1:]]
     return tuple(tools), tools_digest(tools) if tools else ""
+
+
+class Vendors:
+    """Asks the provider for its vendors."""
+
+    def __init__(self, provider: Peer) -> None:
+        self._provider = provider
+        self._stub = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
+        self._known: frozenset[str] = frozenset()
+
+    async def check(self, vendor_model: str, field: str) -> None:
+        """Refuse a model of an unknown vendor; the store validates aliases and the form of names.
+
+        Raises INVALID_FIELD.
+        """
+        vendor, slash, _ = vendor_model.partition("/")
+        if not slash or vendor in self._known:
+            return
+        answer = await self._provider.call(self._stub.ListVendors, provider_service_pb2.ListVendorsRequest())
+        self._known = frozenset(one.name for one in answer.vendors)
+        if vendor not in self._known:
+            raise invalid(field, unknown_vendor(vendor, self._known))

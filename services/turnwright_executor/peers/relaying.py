@@ -19,7 +19,7 @@ from turnwright.executor.v1.executor_service_pb2 import PlanEvents, ReplyForm, W
 from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.wire.events import events_of
+from turnwright_core.wire.run_view import events_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.watching.plans import PLAN_EVENTS
 from turnwright_executor.watching.tail import FellBehindError, MovedError, Tail, TailBounds

@@ -20,12 +20,11 @@ from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.policy import is_flagged
-from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.attributes import integer_of, visibility_of
 from turnwright_executor.tools.contract import Context, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.listing import LISTED_MAX, described, listed
-from turnwright_executor.tools.pages import checked_address, kept_page, page_item
+from turnwright_executor.tools.pages import checked_address, kept_page, page_item, proposed_address
 from turnwright_executor.tools.parameters import BODY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,

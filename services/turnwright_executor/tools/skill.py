@@ -36,11 +36,10 @@ from turnwright_executor.domain.skills import (
     summary_of_text,
     without_outer_folder,
 )
-from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.listing import described, plural
-from turnwright_executor.tools.pages import checked_address
+from turnwright_executor.tools.pages import checked_address, proposed_address
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import foreign_refusal, removal_write
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace

@@ -29,7 +29,7 @@ from turnwright_values.types import (
 from turnwright_core.limits import RECORD_BYTES_MAX
 from turnwright_core.rules import RuleDecision, allows_network
 from turnwright_core.turn_settings import Ruling, ruling_of, yolo_of
-from turnwright_core.wire.rules import intended_effect
+from turnwright_core.wire.command_records import intended_effect
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed

@@ -27,8 +27,8 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import PAGE_BYTES_MAX, PLAN_BODY_BYTES_MAX, PLAN_ITEM_CHARS_MAX
 from turnwright_core.plans.items import readable_items
 from turnwright_core.plans.plan import Plan, part_of, plan_path
-from turnwright_core.wire.events import events_of
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
+from turnwright_core.wire.run_view import events_of
 from turnwright_executor.watching.events import in_batches
 
 REPLACED_STATUSES: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}

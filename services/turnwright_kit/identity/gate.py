@@ -20,7 +20,7 @@ from turnwright_values.types import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.rpc.headers import AUTHORIZATION, FORWARDED, TIER
 from turnwright_kit.identity.caller import OPERATOR, Caller, Kind, Proof
-from turnwright_kit.identity.for_whom import FOR, caller_for
+from turnwright_kit.identity.credentials import FOR, caller_for
 from turnwright_kit.identity.own_tokens import LEEWAY_S, OwnTokens, TokenKey, is_own
 from turnwright_kit.identity.peers import Peers
 from turnwright_kit.identity.refusals import ANOTHER, of_jwt, refusal

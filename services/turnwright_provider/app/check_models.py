@@ -19,8 +19,8 @@ from turnwright_values.types import Capabilities, Model
 from turnwright_core.errors import TurnwrightError
 from turnwright_provider.app.generate import find_vendor
 from turnwright_provider.app.pricing import table_window
+from turnwright_provider.domain.endpoints import split_vendor_model
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
-from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.presets import is_own_address
 from turnwright_provider.ports import ModelCheck, Vendor
 

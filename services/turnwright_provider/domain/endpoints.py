@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 import msgspec
 from msgspec import Struct, field
 
+from turnwright_core.errors import Reason, fault
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.suggestions import did_you_mean
 from turnwright_provider.domain.presets import BY_NAME, NAMELESS, WIRES, Preset
@@ -204,3 +205,15 @@ def endpoint_of(name: str, table: EndpointTable | None, url: Sourced | None, key
     headers = {header.lower(): value for header, value in fields.headers.items()}
     wire = fields.wire or preset.wire_of(url[0])
     return EndpointSpec(name, preset, wire, url[0], key[0], url[1], key[1], headers, fields.extra, table is not None)
+
+
+def split_vendor_model(vendor_model: str) -> tuple[str, str]:
+    """Vendor and the vendor's own name of the model. Raises InvalidError for a text that is not `vendor/model`."""
+    vendor, slash, model = vendor_model.partition("/")
+    if not (vendor and slash and model):
+        raise fault(
+            Reason.INVALID_FIELD,
+            f"{vendor_model!r} is not of the form `vendor/model`; write, for example, `openai/gpt-5-mini`.",
+            field="model.vendor_model",
+        )
+    return vendor, model

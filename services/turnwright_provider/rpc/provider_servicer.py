@@ -20,7 +20,7 @@ from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor
 from turnwright_provider.app.pricing import cost_of_call, priced, unpriced
-from turnwright_provider.domain.names import split_vendor_model
+from turnwright_provider.domain.endpoints import split_vendor_model
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_models_request, checked_call
 from turnwright_provider.rpc.known_tools import KnownTools

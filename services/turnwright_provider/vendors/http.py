@@ -40,8 +40,7 @@ from turnwright_provider.domain.model_list import (
     question_of,
 )
 from turnwright_provider.domain.refused import refused_parts
-from turnwright_provider.domain.wires.extra import with_extra
-from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
+from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class, with_extra
 from turnwright_provider.ports import ModelCheck, VendorState
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, AttemptTimeout, HttpReplyReader, read_body_start
 from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport, ignored_proxy

@@ -27,7 +27,7 @@ from turnwright_core.rules import (
 )
 from turnwright_core.rules_file import RulesFileError, parse_rules
 from turnwright_core.turn_settings import Ruling, ruling_of
-from turnwright_core.wire.rules import intended_effect, recorded_effect
+from turnwright_core.wire.command_records import intended_effect, recorded_effect
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import rights_of
 from turnwright_store.app.loop_rights import check_decider, check_works, may_affect

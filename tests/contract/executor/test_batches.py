@@ -14,7 +14,7 @@ from services import SECRET
 from turnwright_client.client import loop_in
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import LOOP_ENDED
-from turnwright_core.wire.events import events_of
+from turnwright_core.wire.run_view import events_of
 from turnwright_executor.watching.events import in_batches
 from turnwright_kit.peer import Peer
 

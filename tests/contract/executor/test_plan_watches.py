@@ -18,7 +18,7 @@ from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
-from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_core.plans.plan import WatchedPlans
 from turnwright_core.rpc.headers import call_metadata
 
 pytestmark = ON_BOTH_DATABASES

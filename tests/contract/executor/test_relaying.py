@@ -18,7 +18,7 @@ from turnwright_client import Client, RunView
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.peers.routing import FORWARDED
 from turnwright_executor.wiring import build as build_executor
-from turnwright_kit.identity.for_whom import FOR
+from turnwright_kit.identity.credentials import FOR
 
 pytestmark = pytest.mark.asyncio
 

@@ -24,7 +24,7 @@ from turnwright_core.rpc.errors import from_rpc
 from turnwright_core.rpc.headers import AUTHORIZATION, TIER, call_metadata
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.peers.routing import FORWARDED
-from turnwright_kit.identity.for_whom import FOR
+from turnwright_kit.identity.credentials import FOR
 from turnwright_kit.identity.gate import CallerGate
 from turnwright_kit.peer import Peer
 from turnwright_store.config import StoreSettings

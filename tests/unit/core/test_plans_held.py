@@ -11,8 +11,7 @@ from turnwright_values.types import PlanDelta, PlanItem, PlanKind, PlanStatus
 
 from cases import Case, expect, load_cases, load_shared, params
 from turnwright_core.plans.items import items_json, readable_items, word
-from turnwright_core.plans.plan import Plan
-from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_core.plans.plan import Plan, WatchedPlans
 from turnwright_executor.watching.plans import legacy_items
 
 OUR_STATUSES = {"L14": "blocked is one of our statuses, so the item is kept"}

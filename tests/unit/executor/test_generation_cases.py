@@ -15,7 +15,7 @@ from turnwright_core.models import Reasoning
 from turnwright_core.session import session_state
 from turnwright_executor.domain.verdict import GO_ON, RULES, RecordFacts, ReplyFacts, TurnFacts
 from turnwright_provider.domain.model_call import was_cut
-from turnwright_provider.domain.wires.reasoning_fields import by_effort, by_switch, by_template
+from turnwright_provider.domain.presets import by_effort, by_switch, by_template
 
 TESTS = Path(__file__).resolve().parents[2]
 APART = {

@@ -10,9 +10,9 @@ from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Image, Message, Role, Text, text_message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
+from turnwright_provider.domain.presets import by_effort, by_openrouter
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
-from turnwright_provider.domain.wires.reasoning_fields import by_effort, by_openrouter
 from unit.provider.chat_requests import OURS, call_of, normal
 from unit.provider.recorded import recorded, request_of
 

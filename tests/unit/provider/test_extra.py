@@ -2,7 +2,7 @@
 
 import json
 
-from turnwright_provider.domain.wires.extra import encode_body, with_extra
+from turnwright_provider.domain.wires.wire import encode_body, with_extra
 
 
 def test_objects_are_merged_lists_go_on_and_all_else_takes_the_place_of_ours() -> None:

@@ -32,9 +32,8 @@ from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
 from turnwright_provider.domain.wires.blocks import TEXT, inline_image, object_in, ordered_blocks, piece_of
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
-from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, is_own
-from turnwright_provider.domain.wires.wire import Wire
+from turnwright_provider.domain.wires.wire import Wire, with_extra
 
 # A conversation as Anthropic's turns: two roles, lists of blocks, tools answered in the user's next turn.
 

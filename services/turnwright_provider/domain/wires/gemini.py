@@ -24,10 +24,9 @@ from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.blocks import TEXT, inline_image, object_in, ordered_blocks
-from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.gemini_reply import THOUGHT, GeminiFold
 from turnwright_provider.domain.wires.prepare_messages import tool_names
-from turnwright_provider.domain.wires.wire import Wire, WireRequest
+from turnwright_provider.domain.wires.wire import Wire, WireRequest, encode_body
 
 # A conversation as Gemini's contents: two roles, lists of parts, tools answered in the user's next turn by name.
 #

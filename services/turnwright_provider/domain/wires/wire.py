@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,6 +10,7 @@ from enum import Enum
 from importlib import import_module
 from typing import ClassVar, Final
 
+import msgspec
 from msgspec import Raw, Struct
 from turnwright_values.provider import Dropped
 from turnwright_values.replies import ThinkingBlock
@@ -18,12 +20,41 @@ from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
+from turnwright_provider.domain.presets import ReasoningFields, by_effort
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import images_of
-from turnwright_provider.domain.wires.extra import encode, encode_body, with_extra
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, prepare_messages
-from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
+
+
+def encode_body(body: JsonMapping, extra: JsonMapping) -> bytes:
+    """The request body as bytes, with the extra fields."""
+    return encode(with_extra(body, extra))
+
+
+def encode(value: object) -> bytes:
+    """JSON; a `msgspec.Raw` in it stands for what it encodes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # msgspec refuses an unpaired surrogate; a question mark replaces it.
+        return json.dumps(value, ensure_ascii=False, default=msgspec.json.decode).encode("utf-8", "replace")
+
+
+def with_extra(body: JsonMapping, extra: JsonMapping) -> JsonObject:
+    """The body with extra fields: objects are merged, lists are appended to, anything else is replaced."""
+    return {**body, **{name: _merged(body.get(name), value) for name, value in extra.items()}}
+
+
+def _merged(ours: object, theirs: object) -> object:
+    if isinstance(ours, msgspec.Raw):
+        ours = msgspec.json.decode(ours)
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        return with_extra(ours, theirs)
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):
+        return [*ours, *theirs]
+    return theirs
+
 
 _REFUSALS: Final = ("unsupported", "not support", "unknown", "unrecognized", "unexpected", "extra", "not permitted",
                     "not allowed", "unknown_parameter", "invalid", "only", "instead", "deprecated",
