@@ -132,7 +132,11 @@ class Logins:
         """Raises ValueError for an address that no login may lead to."""
         check_host(server, url, self._hosts)
         parts = urlsplit(url)
-        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(f"{parts.hostname}:0")):
+        is_here = _is_here(url)
+        if is_here and not _is_here(server.registration().url):
+            # What listens there takes requests for those of its own host.
+            raise ValueError(f"a server elsewhere leads to no address of this host, and {parts.netloc} is one")
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
             raise ValueError(f"a token is sent by https only, and {parts.scheme}://{parts.netloc} is not")
 
 
@@ -248,6 +252,10 @@ class _Pending:
                 ends_s=calculate_token_expiry(tokens.expires_in),
             )
         )
+
+
+def _is_here(url: str) -> bool:
+    return is_loopback(f"{urlsplit(url).hostname}:0")
 
 
 def _word(text: str) -> str:

@@ -288,3 +288,15 @@ async def test_a_client_that_was_registered_by_hand_is_used(server):
     await server.step(complete={"login": begun.login, "callback": back})
     assert (await server.seen())["registered"] == before["registered"]
     assert await server.whoami() == "somebody who has logged in"
+
+
+async def test_a_server_elsewhere_leads_to_no_address_of_this_host(server):
+    await server.log_in()
+    login = json.loads(kept(server).read_text())
+    elsewhere = {"url": "https://mcp.example.com/mcp"}
+    kept(server).write_text(json.dumps({**login, **elsewhere}))
+    before = await server.seen()
+    await server.step(registration=elsewhere, end={})
+    # Its authorization server has named a way to revoke tokens at this host: nothing is sent there.
+    assert await server.seen() == before
+    assert not kept(server).exists()
