@@ -93,7 +93,7 @@ def read_servers(path: Path) -> Mapping[str, Mapping[str, Any]]:
         with path.open("rb") as opened:
             found = json.loads(opened.read(FILE_BYTES_MAX + 1))["mcpServers"]
         return {str(name).lower().replace("-", "_"): _registration(name, one) for name, one in found.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise usage(f"{path} cannot be read as a list of MCP servers (mcpServers): {error}") from None
 
 

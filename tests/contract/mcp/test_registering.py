@@ -52,6 +52,9 @@ def test_the_file_of_a_project_is_read_only_when_its_owner_imports_it(bench):
     (bench.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": {"command": "x", "sudo": True}}}))
     refused = bench.run("mcp", "import")
     assert (refused.returncode, "'sudo'" in refused.stderr) == (2, True)
+    (bench.project / ".mcp.json").write_text("[" * 100_000)
+    refused = bench.run("mcp", "import")
+    assert (refused.returncode, "cannot be read as a list" in refused.stderr) == (2, True)
     keyed = {"command": "none\x1b[2J", "env": {"A": "x ${KEY}"}}
     (bench.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"well_kept": keyed}}))
     assert "well_kept\tnone\\x1b[2J (gets KEY)\t" in bench.run("mcp", "import").stdout
