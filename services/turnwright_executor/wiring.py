@@ -39,6 +39,7 @@ from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.server_starts import ServerStarts
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.peers.tool_channels import ServerChannels
 from turnwright_executor.peers.tool_lists import ToolLists
 from turnwright_executor.peers.tool_logins import ToolLogins
 from turnwright_executor.peers.tool_registrations import Callbacks, Registrations, StoredServers
@@ -222,9 +223,8 @@ class _Wired:
         token, has_tls = settings.peer_token("mcp"), settings.tls.is_on
         bridge = McpBridge(BridgePlace(settings.mcp, settings.home, settings.store, self._secret, token, has_tls))
         self._tool_logins = ToolLogins(self._store, registered.own, bridge, settings.tls)
-        servers = GrpcToolServers(
-            registered.of, registered.secret, hosts, settings.tls, self._callbacks.lasting, bridge, starts
-        )
+        channels = ServerChannels(registered.secret, hosts, settings.tls, bridge)
+        servers = GrpcToolServers(registered.of, channels, self._callbacks.lasting, starts)
         asked = HostSettings(
             settings.sandbox_away_s, settings.file_bytes_max, settings.files_max, settings.sh_output_bytes_max
         )

@@ -52,6 +52,10 @@ ACP: Final = "acp"
 """The same of an agent of another vendor, which speaks the Agent Client Protocol."""
 
 
+class Away(Exception):  # noqa: N818 - a state, in a word
+    """A server cannot be called; the text says why, and what to do."""
+
+
 class RegisteredServer(Struct, frozen=True):
     """A server of tools."""
 

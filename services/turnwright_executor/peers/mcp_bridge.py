@@ -17,8 +17,7 @@ from typing import Final
 from msgspec import Struct
 from turnwright_values.types import Tier
 
-from turnwright_executor.domain.tool_servers import MCP, RegisteredServer
-from turnwright_executor.peers.tool_channels import Away
+from turnwright_executor.domain.tool_servers import MCP, Away, RegisteredServer
 from turnwright_kit.home import socket_address
 from turnwright_kit.identity.credentials import Credentials
 from turnwright_kit.logs import get_logger

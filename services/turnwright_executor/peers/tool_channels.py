@@ -1,20 +1,51 @@
-"""Connections to servers of tools, pinned to addresses that were looked at where a project's owner named the host."""
+"""Connections to servers of tools, pinned to addresses that were looked at where a project's owner named the host.
+
+A server is not a part of the deployment: it gets its own headers, never a token of ours but that of a call. One that
+cannot be reached is not tried again for some seconds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from turnwright.tool.v1 import tool_service_pb2 as pb
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc.certificates import Tls
 from turnwright_core.rpc.transport import check_plaintext, is_loopback, open_channel
-from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
+from turnwright_executor.domain.tool_servers import AllowedHosts, Away, RegisteredServer, unreachable
+from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
+
+CONNECT_S: Final = 2.0
+"""Seconds that a connection may take."""
+HEALTH_S: Final = 5.0
+"""Seconds that a server may take to say that it is well."""
+AWAY_S: Final = 3.0
+"""Seconds for which one that was away is not tried again."""
+LOOK_S: Final = 0.1
+"""Seconds between two looks whether one that has left in a call is back."""
+CONNECTIONS_MAX: Final = 1024
+"""Servers, and lists of them, that are remembered."""
+DETAIL_CHARS_MAX: Final = 1000
+
+LOST: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+    }
+)
+"""Statuses after which nobody knows what became of a call."""
+
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 POLL_S: Final = 0.005
 """Seconds between two looks at a connection that is being made."""
@@ -31,8 +62,106 @@ OPTIONS: Final[tuple[tuple[str, object], ...]] = (
 )
 
 
-class Away(Exception):  # noqa: N818 - a state, in a word
-    """A server cannot be called; the text says why, and what to do."""
+class ServerChannels:
+    """The connections to servers, and the headers that each is sent. Closed at the end of the executor."""
+
+    def __init__(self, secret: Callable[[str, str], str], allowed: AllowedHosts, tls: Tls, mcp: McpBridge) -> None:
+        """`secret`: the value of one by its name, for a project; raises ValueError with a sentence.
+
+        `mcp`: what calls the servers that speak MCP.
+        """
+        self._secret, self._allowed, self._tls, self._mcp = secret, allowed, tls, mcp
+        self._channels: dict[RegisteredServer, grpc.aio.Channel] = {}
+        self._away: dict[RegisteredServer, tuple[float, str]] = {}
+
+    async def refused(self, server: RegisteredServer) -> str:
+        """Why a server may not be where it is; empty if it may, or if its host is not known now."""
+        if server.is_bridged:
+            # Where those may be is for the process that calls them to say.
+            return ""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await refusal_of(server, self._allowed)
+        except (OSError, TimeoutError):
+            return unreachable(server, (), self._allowed)
+
+    def metadata(self, server: RegisteredServer) -> tuple[tuple[str, str], ...]:
+        """Raises Away for a secret that is not there."""
+        try:
+            secrets = tuple((name, self._secret(secret, server.project)) for name, secret in server.secret_headers)
+        except ValueError as error:
+            raise Away(f"The header of {server.name} cannot be sent: {error}.") from None
+        own = self._mcp.metadata(server) if server.is_bridged else ()
+        return (*server.headers, *secrets, *own)
+
+    async def back(self, server: RegisteredServer, end_s: float) -> grpc.aio.Channel:
+        """A channel to a server that has left in a call, once it is back and says that it is well. Raises Away."""
+        check = health_pb2.HealthCheckRequest(service=_SERVICE)
+        # For a secret that is not there nobody has to wait.
+        self.metadata(server)
+        while True:
+            try:
+                channel = await self.ready(server, is_again=True)
+                answer = await health_pb2_grpc.HealthStub(channel).Check(
+                    check, timeout=HEALTH_S, metadata=self.metadata(server)
+                )
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return channel
+                why = f"{server.name} says that it is not ready."
+            except Away as away:
+                why = str(away)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in LOST:
+                    # It does not tell of its health, but is there.
+                    return channel
+                why = f"{server.name}: {words(error)}"
+            if time.monotonic() > end_s:
+                raise Away(f"It was waited for, and was not back in time. {why}")
+            await asyncio.sleep(LOOK_S)
+
+    async def ready(self, server: RegisteredServer, *, is_again: bool = False) -> grpc.aio.Channel:
+        """A channel with a connection. Raises Away, at once if it has just been away and this is not `is_again`."""
+        connect_s = CONNECT_S
+        if server.is_bridged:
+            # It takes connections a while before it answers; one that has just been killed may take some, too.
+            server, connect_s = await self._mcp.server(), CONNECT_S if is_again else START_S
+        until_s, why = self._away.get(server, (0.0, ""))
+        if time.monotonic() < until_s and not is_again:
+            raise Away(why)
+        channel = self._channels.get(server)
+        if channel is not None and channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return channel
+        try:
+            ready = await open_server(server, self._allowed, self._tls, channel, connect_s)
+        except Away as away:
+            self._away[server] = time.monotonic() + AWAY_S, str(away)
+            if self._channels.get(server) is channel and channel is not None:
+                # Its name may stand for another address by the next time.
+                del self._channels[server]
+                await channel.close()
+            raise
+        self._away.pop(server, None)
+        if ready is not channel:
+            await self._keep(server, ready)
+        return self._channels[server]
+
+    def look_again(self, server: RegisteredServer) -> None:
+        """Try one that was away at once when it is needed next."""
+        self._away.pop(server, None)
+
+    async def _keep(self, server: RegisteredServer, channel: grpc.aio.Channel) -> None:
+        if server in self._channels:
+            await channel.close()
+            return
+        if len(self._channels) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._channels))
+            await self._channels.pop(oldest).close()
+        self._channels[server] = channel
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+        await self._mcp.close()
 
 
 async def open_server(
@@ -103,3 +232,8 @@ def _pinned(addresses: Sequence[str], port: str) -> str:
     if old:
         return "ipv4:" + ",".join(f"{one}:{port}" for one in old)
     return "ipv6:" + ",".join(f"[{one}]:{port}" for one in addresses)
+
+
+def words(error: grpc.aio.AioRpcError) -> str:
+    detail = " ".join((error.details() or "").replace("\0", "").split())
+    return detail[:DETAIL_CHARS_MAX] or error.code().name

@@ -41,7 +41,7 @@ class ToolLists:
             wanted = server_from_pb(server, project)
         except ValueError as error:
             raise invalid("server", f"{error}.") from None
-        if why := await self._servers.refused(wanted):
+        if why := await self._servers.channels.refused(wanted):
             raise invalid("server.address", why)
 
     async def read(self, request: pb.ListToolsRequest) -> pb.ListToolsResponse:

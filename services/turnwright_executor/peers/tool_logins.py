@@ -17,9 +17,9 @@ from turnwright.tool.v1 import login_service_pb2_grpc
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.rpc.certificates import Tls
 from turnwright_core.rpc.errors import from_rpc
-from turnwright_executor.domain.tool_servers import MCP, AllowedHosts, RegisteredServer
+from turnwright_executor.domain.tool_servers import MCP, AllowedHosts, Away, RegisteredServer
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
-from turnwright_executor.peers.tool_channels import Away, open_server
+from turnwright_executor.peers.tool_channels import open_server
 from turnwright_kit.identity.caller import current_caller
 from turnwright_kit.peer import Peer
 

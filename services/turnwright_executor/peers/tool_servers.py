@@ -1,8 +1,7 @@
 """Calls servers of tools by gRPC, and knows what each of them brings.
 
-A server is not a part of the deployment: it gets its own headers, never a token of ours but that of a call. What it
-brings is asked for in the background while it is used; only a server that was never asked keeps a loop waiting, for as
-long as a connection may take. One that cannot be reached is not tried again for some seconds.
+What a server brings is asked for in the background while it is used; only one that was never asked keeps a loop
+waiting, for as long as a connection may take.
 Source: architecture 6, 10; docs/adr/0081.
 """
 
@@ -15,40 +14,28 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Final
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.tool.v1 import tool_service_pb2 as pb
 from turnwright.tool.v1 import tool_service_pb2_grpc, workspace_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_core.rpc.certificates import Tls
 from turnwright_core.rpc.errors import from_rpc
-from turnwright_executor.domain.tool_servers import AllowedHosts, RegisteredServer, unreachable
+from turnwright_executor.domain.tool_servers import Away, RegisteredServer
 from turnwright_executor.domain.tool_spec import ServedTool
-from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
 from turnwright_executor.peers.server_starts import ServerStarts
-from turnwright_executor.peers.tool_channels import Away, open_server, refusal_of
+from turnwright_executor.peers.tool_channels import CONNECTIONS_MAX, LOST, ServerChannels, words
 from turnwright_executor.peers.tool_listings import Listing, ServerState, listed, merged
 from turnwright_executor.tools.remote import CallEvent, CallFailedError, CallProgress, CallProposal, RemoteCall
 from turnwright_executor.wire.tools import answer_to_pb, question_from_pb, result_from_pb
 from turnwright_kit.logs import get_logger
 
-CONNECT_S: Final = 2.0
-"""Seconds that a connection may take."""
 DESCRIBE_S: Final = 5.0
 """Seconds that a server may take to say what it brings."""
 START_CHECK_S: Final = 40.0
 """The same of a program that has to start first, and perhaps is loaded, where somebody waits for the check."""
-AWAY_S: Final = 3.0
-"""Seconds for which one that was away is not tried again."""
-LOOK_S: Final = 0.1
-"""Seconds between two looks whether one that has left in a call is back."""
 CANCEL_S: Final = 2.0
-CONNECTIONS_MAX: Final = 1024
-"""Servers, and lists of them, that are remembered."""
 LISTINGS_BYTES_MAX: Final = 256 * 1024 * 1024
 """What all lists may take together."""
-DETAIL_CHARS_MAX: Final = 1000
 STARTS_MAX: Final = 3
 """Starts of its server that one call may be sent to."""
 
@@ -67,19 +54,8 @@ _HTTP: Final = {
     grpc.StatusCode.CANCELLED: "unavailable:503",
     grpc.StatusCode.DEADLINE_EXCEEDED: "timeout:504",
 }
-_LOST: Final = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.INTERNAL,
-    }
-)
-"""Statuses after which nobody knows what became of a call."""
-
 _TOO_LONG: Final = "Received message larger than max"
 """How gRPC says here that a message was not taken: nothing else tells it from what a server says."""
-_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 _log = get_logger("tools")
 
@@ -94,37 +70,15 @@ class GrpcToolServers:
     def __init__(
         self,
         registered: Callable[[str], Awaitable[Sequence[RegisteredServer]]],
-        secret: Callable[[str, str], str],
-        allowed: AllowedHosts,
-        tls: Tls,
+        channels: ServerChannels,
         callback: Callback,
-        mcp: McpBridge,
         starts: ServerStarts,
     ) -> None:
-        """`registered`: the servers for a project. `secret`: the value of one by its name, for a project.
-
-        That raises ValueError with a sentence. `mcp`: what calls those that speak MCP.
-        """
-        self._mcp, self._starts = mcp, starts
-        self._registered, self._secret, self._allowed, self._tls, self._callback = (
-            registered, secret, allowed, tls, callback
-        )  # fmt: skip
-        self._channels: dict[RegisteredServer, grpc.aio.Channel] = {}
-        self._away: dict[RegisteredServer, tuple[float, str]] = {}
+        """`registered`: the servers for a project."""
+        self._registered, self.channels, self._callback, self._starts = registered, channels, callback, starts
         self._listings: dict[tuple[RegisteredServer, str], Listing] = {}
         self._asking: dict[tuple[RegisteredServer, str], asyncio.Task[Listing]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
-
-    async def refused(self, server: RegisteredServer) -> str:
-        """Why a server may not be where it is; empty if it may, or if its host is not known now."""
-        if server.is_bridged:
-            # Where those may be is for the process that calls them to say.
-            return ""
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                return await refusal_of(server, self._allowed)
-        except (OSError, TimeoutError):
-            return unreachable(server, (), self._allowed)
 
     async def specs(self, project: str) -> Sequence[ServedTool]:
         """See SpecSource."""
@@ -157,7 +111,7 @@ class GrpcToolServers:
         asking = self._asking.get(key)
         if asking is None:
             if check:
-                self._away.pop(server, None)
+                self.channels.look_again(server)
             asking = self._asking[key] = asyncio.create_task(
                 self._asked(key, known, START_CHECK_S if check and server.is_bridged else DESCRIBE_S),
                 name=f"tools of {server.name}",
@@ -172,9 +126,9 @@ class GrpcToolServers:
         server, project = key
         before = known or Listing()
         try:
-            stub = tool_service_pb2_grpc.ToolServiceStub(await self._ready(server))
+            stub = tool_service_pb2_grpc.ToolServiceStub(await self.channels.ready(server))
             request = pb.DescribeRequest(project=project, version=before.version)
-            asking = stub.Describe(request, timeout=most_s, metadata=self._metadata(server))
+            asking = stub.Describe(request, timeout=most_s, metadata=self.channels.metadata(server))
             # gRPC gives None for bytes that are no message.
             answer: pb.DescribeResponse | None = await asking
             wrong = f"{server.name} at {server.address} answers something else than the contract says."
@@ -183,7 +137,7 @@ class GrpcToolServers:
             listing = before.lost(str(away))
         except grpc.aio.AioRpcError as error:
             is_login_needed = server.is_mcp and from_rpc(error, server.name, "").reason is Reason.LOGIN_NEEDED
-            why = _words(error)
+            why = words(error)
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 why = f"it has not answered within {most_s:g} s. It may still be starting: check it again"
             problem = why
@@ -216,8 +170,8 @@ class GrpcToolServers:
         end_s = (call.began_s or time.monotonic()) + timeout_s
         try:
             back_s = time.monotonic() + call.away_s if call.away_s else end_s
-            channel = await (self._back(found, back_s) if call.began_s else self._ready(found))
-            metadata = self._metadata(found)
+            channel = await (self.channels.back(found, back_s) if call.began_s else self.channels.ready(found))
+            metadata = self.channels.metadata(found)
         except Away as away:
             raise CallFailedError("unavailable:503", str(away), is_sent=False) from None
         dispatch = tool_service_pb2_grpc.ToolServiceStub(channel).Dispatch
@@ -296,80 +250,11 @@ class GrpcToolServers:
         request = pb.CancelRequest(project=call.project, run=call.run, call_id=call.call_id, epoch=call.epoch)
         try:
             found = (await self._named(server, call.project))[0]
-            stub = tool_service_pb2_grpc.ToolServiceStub(await self._ready(found))
-            await stub.Cancel(request, timeout=CANCEL_S, metadata=self._metadata(found))
+            stub = tool_service_pb2_grpc.ToolServiceStub(await self.channels.ready(found))
+            await stub.Cancel(request, timeout=CANCEL_S, metadata=self.channels.metadata(found))
         except (CallFailedError, Away, grpc.aio.AioRpcError) as error:
-            problem = _words(error) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            problem = words(error) if isinstance(error, grpc.aio.AioRpcError) else str(error)
             _log.info("tool_cancel_failed", run=call.run, server=server, problem=problem)
-
-    def _metadata(self, server: RegisteredServer) -> tuple[tuple[str, str], ...]:
-        """Raises Away for a secret that is not there."""
-        try:
-            secrets = tuple((name, self._secret(secret, server.project)) for name, secret in server.secret_headers)
-        except ValueError as error:
-            raise Away(f"The header of {server.name} cannot be sent: {error}.") from None
-        own = self._mcp.metadata(server) if server.is_bridged else ()
-        return (*server.headers, *secrets, *own)
-
-    async def _back(self, server: RegisteredServer, end_s: float) -> grpc.aio.Channel:
-        """A channel to a server that has left in a call, once it is back and says that it is well. Raises Away."""
-        check = health_pb2.HealthCheckRequest(service=_SERVICE)
-        # For a secret that is not there nobody has to wait.
-        self._metadata(server)
-        while True:
-            try:
-                channel = await self._ready(server, is_again=True)
-                answer = await health_pb2_grpc.HealthStub(channel).Check(
-                    check, timeout=DESCRIBE_S, metadata=self._metadata(server)
-                )
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                    return channel
-                why = f"{server.name} says that it is not ready."
-            except Away as away:
-                why = str(away)
-            except grpc.aio.AioRpcError as error:
-                if error.code() not in _LOST:
-                    # It does not tell of its health, but is there.
-                    return channel
-                why = f"{server.name}: {_words(error)}"
-            if time.monotonic() > end_s:
-                raise Away(f"It was waited for, and was not back in time. {why}")
-            await asyncio.sleep(LOOK_S)
-
-    async def _ready(self, server: RegisteredServer, *, is_again: bool = False) -> grpc.aio.Channel:
-        """A channel with a connection. Raises Away, at once if it has just been away and this is not `is_again`."""
-        connect_s = CONNECT_S
-        if server.is_bridged:
-            # It takes connections a while before it answers; one that has just been killed may take some, too.
-            server, connect_s = await self._mcp.server(), CONNECT_S if is_again else START_S
-        until_s, why = self._away.get(server, (0.0, ""))
-        if time.monotonic() < until_s and not is_again:
-            raise Away(why)
-        channel = self._channels.get(server)
-        if channel is not None and channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
-            return channel
-        try:
-            ready = await open_server(server, self._allowed, self._tls, channel, connect_s)
-        except Away as away:
-            self._away[server] = time.monotonic() + AWAY_S, str(away)
-            if self._channels.get(server) is channel and channel is not None:
-                # Its name may stand for another address by the next time.
-                del self._channels[server]
-                await channel.close()
-            raise
-        self._away.pop(server, None)
-        if ready is not channel:
-            await self._keep(server, ready)
-        return self._channels[server]
-
-    async def _keep(self, server: RegisteredServer, channel: grpc.aio.Channel) -> None:
-        if server in self._channels:
-            await channel.close()
-            return
-        if len(self._channels) >= CONNECTIONS_MAX:
-            oldest = next(iter(self._channels))
-            await self._channels.pop(oldest).close()
-        self._channels[server] = channel
 
     async def close(self) -> None:
         if self._cancelling:
@@ -378,9 +263,7 @@ class GrpcToolServers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for channel in self._channels.values():
-            await channel.close()
-        await self._mcp.close()
+        await self.channels.close()
 
 
 def _event_of(message: pb.DispatchResponse, server: RegisteredServer) -> CallEvent | None:
@@ -418,14 +301,9 @@ def _request(call: RemoteCall, callback: pb.Callback | None, left_s: float) -> p
 
 def _failed(server: RegisteredServer, timeout_s: float, error: grpc.aio.AioRpcError) -> CallFailedError:
     outcome = _HTTP.get(error.code(), "tool:500")
-    text = f"{server.name}: {_words(error)}"
+    text = f"{server.name}: {words(error)}"
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LONG in (error.details() or ""):
         outcome, text = "too_large:502", f"{server.name} has answered with more than {MESSAGE_BYTES_MAX} bytes at once."
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         text = f"{server.name} gave no result within {timeout_s:g} s."
-    return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in _LOST)
-
-
-def _words(error: grpc.aio.AioRpcError) -> str:
-    detail = " ".join((error.details() or "").replace("\0", "").split())
-    return detail[:DETAIL_CHARS_MAX] or error.code().name
+    return CallFailedError(outcome, text, is_sent=True, is_lost=error.code() in LOST)

@@ -21,7 +21,7 @@ from turnwright_cli.tools import server_lines
 from turnwright_client import Client
 from turnwright_client.tool_server import Fence, ToolServer
 from turnwright_core.errors import TurnwrightError
-from turnwright_executor.peers.tool_servers import CONNECT_S
+from turnwright_executor.peers.tool_channels import CONNECT_S
 
 pytestmark = pytest.mark.asyncio
 

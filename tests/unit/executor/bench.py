@@ -32,6 +32,7 @@ from turnwright_executor.peers.mcp_bridge import BridgePlace, McpBridge
 from turnwright_executor.peers.sandboxes import GrpcSandboxHosts, HostSettings
 from turnwright_executor.peers.server_starts import ServerStarts
 from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.peers.tool_channels import ServerChannels
 from turnwright_executor.peers.tool_registrations import Callbacks
 from turnwright_executor.peers.tool_servers import GrpcToolServers
 from turnwright_executor.ports.workspaces import HostedPlace, SandboxHosts
@@ -110,7 +111,8 @@ async def hosts_at(
     bridge = McpBridge(BridgePlace("", home, "", SECRET))
     callbacks = Callbacks(None, Policy(lambda: 0))
     starts = ServerStarts(ends_s, now_s)
-    servers = GrpcToolServers(registered, lambda *_: "", AllowedHosts(), PLAINTEXT, callbacks.lasting, bridge, starts)
+    channels = ServerChannels(lambda *_: "", AllowedHosts(), PLAINTEXT, bridge)
+    servers = GrpcToolServers(registered, channels, callbacks.lasting, starts)
     try:
         yield GrpcSandboxHosts(servers, lambda: [box], settings)
     finally:
