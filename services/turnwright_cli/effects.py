@@ -43,7 +43,6 @@ def effect_words(proposal: proposal_pb2.Proposal) -> str:
             changes = proposal.files.changes
             return ", ".join(f"{_KINDS.get(change.kind, 'change')} {change.path}" for change in changes)
         case "call":
-            # The data of a server's tool only say where it is; the text has the arguments.
             if "." not in proposal.tool:
                 return f"{_called(proposal)} with {proposal.call.data_json}"
             text = " ".join(proposal.body.split())
@@ -80,7 +79,7 @@ def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
     yield proposal.body
     yield proposal.command.command
     yield from (change.patch for change in proposal.files.changes)
-    yield from (text for _, text in _fields(proposal.call.data_json))
+    yield from _data(proposal).values()
     yield from proposal.command_written.attributes.values()
     yield proposal.command_written.body
 
@@ -103,7 +102,7 @@ def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool =
         if more:
             yield _line(f"  {more}", style="yellow")
     if kind == "call":
-        yield from _named("data", dict(_fields(proposal.call.data_json)), whole=whole)
+        yield from _named("data", _data(proposal), whole=whole)
     if proposal.HasField("command_written"):
         written = proposal.command_written
         yield from _named("the model wrote", dict(written.attributes), whole=whole)
@@ -163,15 +162,17 @@ def _cut(text: str) -> tuple[str, str]:
     return shown, f"... truncated; in full it has {len(lines):,} lines, {len(text):,} characters"
 
 
-def _fields(data_json: str) -> list[tuple[str, str]]:
-    """The members of a JSON object with their values as text; the text itself if it is not an object."""
-    data = json_object(data_json or "{}")
+def _data(proposal: proposal_pb2.Proposal) -> dict[str, str]:
+    """The members of a JSON object with their values as text; the text itself if it is not an object.
+
+    Those of a server's tool only say where it is, and what its server keeps: its text has the arguments.
+    """
+    data = json_object("{}" if "." in proposal.tool else proposal.call.data_json or "{}")
     if data is None:
-        return [("data", data_json)]
-    return [
-        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        for name, value in data.items()
-    ]
+        return {"data": proposal.call.data_json}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in data.items()
+    }
 
 
 def diff_view(patch: str, *, styled: bool) -> RenderableType:

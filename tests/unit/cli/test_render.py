@@ -266,7 +266,7 @@ def test_a_proposal_is_shown_whole_with_what_hides_written_out() -> None:
     assert r"+new\x1b[8m hidden" in text
     assert r"  $ \rrm -rf /" in text
     assert effect_title(files) == r"change x\x1b[2K"
-    # The data of a server's tool say where it is, and what it would do its text.
+    # The data of a server's tool say where it is, and its text what it would do.
     call = command_record_pb2.PluginCall(data_json='{"server": "tickets", "tool": "create"}')
     asked = proposal_pb2.Proposal(
         tool="tickets.create", call=call, body='call tickets.create with {\n "title": "A"\n}.'
@@ -274,6 +274,9 @@ def test_a_proposal_is_shown_whole_with_what_hides_written_out() -> None:
     assert effect_title(asked) == 'call tickets.create with { "title": "A" }.'
     asked.body = "Open a ticket\x1b[2K."
     assert effect_title(asked) == r"call tickets.create: Open a ticket\x1b[2K."
+    out.truncate(0)
+    screen.propose(asked)
+    assert "server: tickets" not in out.getvalue()
 
 
 def test_json_lines_are_ascii_with_the_contracts_names_and_integer_statuses() -> None:
