@@ -305,7 +305,7 @@ class _Wired:
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
         models, grants = around_models(check_vendor), around_grants(self._policy)
-        catalogues = around_catalogues(self._tool_lists.checked, self._stored_servers.forget)
+        catalogues = around_catalogues(self._tool_lists.checked, self._tool_logins.log_out, self._stored_servers.forget)
         inbox = Inbox(ledger, self._hubs, self._scheduler, router.owner_handler, partial(check_seen, store))
         changes = (router.around(), calls.around(), commands.around(), runs.around(), models, grants, catalogues)
         around = (*changes, inbox.around(), audit)

@@ -94,12 +94,21 @@ class RegisteredServer(Struct, frozen=True):
     @property
     def model(self) -> str:
         """Alias of the model that its calls may ask, at the cost of the run; empty: none. Only where it speaks MCP."""
+        return self._registered_text("sampling")
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether somebody may have logged in there."""
+        return bool(self._registered_text("url"))
+
+    def _registered_text(self, field: str) -> str:
+        """A text in the registration of a server that speaks MCP."""
         try:
             found = json.loads(dict(self.headers).get(MCP, "{}")) if self.is_mcp else {}
         except ValueError:
             return ""
-        alias = found.get("sampling", "") if isinstance(found, dict) else ""
-        return alias if isinstance(alias, str) else ""
+        text = found.get(field, "") if isinstance(found, dict) else ""
+        return text if isinstance(text, str) else ""
 
     @property
     def registration(self) -> str:

@@ -5,7 +5,8 @@ What has changed by one has its row in the audit, as all changes have, though th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import grpc
@@ -21,10 +22,15 @@ from turnwright_executor.domain.tool_servers import MCP, AllowedHosts, Away, Reg
 from turnwright_executor.peers.mcp_bridge import START_S, McpBridge
 from turnwright_executor.peers.tool_channels import open_server
 from turnwright_kit.identity.caller import current_caller
+from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
 STEP_S: Final = 50.0
 """Seconds that a step may take: more than the process allows each of its own."""
+
+_Take = Callable[[pb.LoginRequest], Awaitable[pb.LoginResponse]]
+
+_log = get_logger("tools")
 
 
 class ToolLogins:
@@ -49,6 +55,33 @@ class ToolLogins:
             if project:
                 text += " At a server that all projects have, operators log in with --deployment."
             raise fault(Reason.ENTRY_NOT_FOUND, text, path=name[:64])
+        async with self._taking(found) as take:
+            answer = await take(request)
+            if not request.HasField("begin"):
+                try:
+                    row = policy_pb2.RecordToolLoginRequest(project=project, server=name)
+                    await self._store.call(self._rows.RecordToolLogin, row, caller=current_caller())
+                except TurnwrightError:
+                    # No login counts without its row. One that has ended stays so: who asks again has both.
+                    if request.HasField("complete"):
+                        await take(_ending(project, name))
+                    raise
+        return answer
+
+    async def log_out(self, project: str, name: str) -> None:
+        """End the login at a server that is removed. It is removed, too, if nobody can do that now."""
+        found = await self._own(project, name)
+        if found is None or not found.has_logins:
+            return
+        try:
+            async with self._taking(found) as take:
+                await take(_ending(project, name))
+        except TurnwrightError as error:
+            _log.warning("mcp_logout_failed", project=project, server=name, reason=error.reason.name)
+
+    @asynccontextmanager
+    async def _taking(self, found: RegisteredServer) -> AsyncGenerator[_Take]:
+        """How steps at a server are taken. Raises TurnwrightError."""
         try:
             bridge = await self._bridge.server()
             channel = await open_server(bridge, AllowedHosts(), self._tls, None, START_S)
@@ -64,14 +97,8 @@ class ToolLogins:
                 except grpc.aio.AioRpcError as error:
                     raise from_rpc(error, MCP, bridge.address) from None
 
-            answer = await take(request)
-            if not request.HasField("begin"):
-                try:
-                    row = policy_pb2.RecordToolLoginRequest(project=project, server=name)
-                    await self._store.call(self._rows.RecordToolLogin, row, caller=current_caller())
-                except TurnwrightError:
-                    # No login counts without its row. One that has ended stays so: who asks again has both.
-                    if request.HasField("complete"):
-                        await take(pb.LoginRequest(end=EndToolLoginRequest(project=project, server=name)))
-                    raise
-        return answer
+            yield take
+
+
+def _ending(project: str, name: str) -> pb.LoginRequest:
+    return pb.LoginRequest(end=EndToolLoginRequest(project=project, server=name))

@@ -38,14 +38,22 @@ def around_audit(refusals: Refusals) -> Mapping[str, Around]:
 
 
 def around_catalogues(
-    check: Callable[[str, pb.ToolServer], Awaitable[None]], forget: Callable[[str], None]
+    check: Callable[[str, pb.ToolServer], Awaitable[None]],
+    log_out: Callable[[str, str], Awaitable[None]],
+    forget: Callable[[str], None],
 ) -> Mapping[str, Around]:
-    """For the methods that change servers. `check` raises INVALID_FIELD, `forget` is told whose have changed."""
+    """For the methods that change servers. `check` raises INVALID_FIELD, `forget` is told whose have changed.
+
+    `log_out` is for a server that is removed, by its project and its name.
+    """
 
     def change(_method: MethodDescriptor, forward: UnaryHandler) -> UnaryHandler:
         async def answer(request: Any, context: Any) -> Any:
             if isinstance(request, pb.AddToolServerRequest):
                 await check(request.project, request.server)
+            else:
+                # Who registers it again must not find somebody else's login.
+                await log_out(request.project, request.name)
             changed = await forward(request, context)
             forget(request.project)
             return changed

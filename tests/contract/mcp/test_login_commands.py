@@ -168,3 +168,11 @@ async def test_who_may_log_in(tmp_path, monkeypatch):
             assert await left() == (LOGIN_NEEDED, [])
             await log_in()
             assert await left() == (tools_pb2.TOOL_SERVER_CONDITION_READY, [("owner", "CompleteToolLogin")])
+            # One that is removed keeps no login for who registers it again.
+            async with Client.connect(services.addresses["executor"], token_for("member")) as member:
+                with pytest.raises(TurnwrightError):
+                    await member.remove_tool_server(services.project, "guarded")
+            assert (await left())[0] == tools_pb2.TOOL_SERVER_CONDITION_READY
+            await client.remove_tool_server(services.project, "guarded")
+            await client.add_tool_server(services.project, guarded(url))
+            assert (await left())[0] == LOGIN_NEEDED

@@ -33,6 +33,7 @@ type CatalogueServiceClient interface {
 	// (TURNWRIGHT_TOOL_HOSTS).
 	AddToolServer(ctx context.Context, in *AddToolServerRequest, opts ...grpc.CallOption) (*AddToolServerResponse, error)
 	// Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+	// A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
 	RemoveToolServer(ctx context.Context, in *RemoveToolServerRequest, opts ...grpc.CallOption) (*RemoveToolServerResponse, error)
 	// Lists the servers of a project, or of the deployment; not those of an executor's file.
 	ListToolServers(ctx context.Context, in *ListToolServersRequest, opts ...grpc.CallOption) (*ListToolServersResponse, error)
@@ -82,6 +83,7 @@ type CatalogueServiceServer interface {
 	// (TURNWRIGHT_TOOL_HOSTS).
 	AddToolServer(context.Context, *AddToolServerRequest) (*AddToolServerResponse, error)
 	// Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+	// A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
 	RemoveToolServer(context.Context, *RemoveToolServerRequest) (*RemoveToolServerResponse, error)
 	// Lists the servers of a project, or of the deployment; not those of an executor's file.
 	ListToolServers(context.Context, *ListToolServersRequest) (*ListToolServersResponse, error)

@@ -69,6 +69,7 @@ class CatalogueServiceServicer(object):
 
     def RemoveToolServer(self, request, context):
         """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+        A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

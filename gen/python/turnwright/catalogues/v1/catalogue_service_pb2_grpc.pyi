@@ -41,7 +41,9 @@ class CatalogueServiceStub:
     (TURNWRIGHT_TOOL_HOSTS).
     """
     RemoveToolServer: _grpc.UnaryUnaryMultiCallable[_catalogue_service_pb2.RemoveToolServerRequest, _catalogue_service_pb2.RemoveToolServerResponse]
-    """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail."""
+    """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+    A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
+    """
     ListToolServers: _grpc.UnaryUnaryMultiCallable[_catalogue_service_pb2.ListToolServersRequest, _catalogue_service_pb2.ListToolServersResponse]
     """Lists the servers of a project, or of the deployment; not those of an executor's file."""
 
@@ -58,7 +60,9 @@ class CatalogueServiceAsyncStub(CatalogueServiceStub):
     (TURNWRIGHT_TOOL_HOSTS).
     """
     RemoveToolServer: _aio.UnaryUnaryMultiCallable[_catalogue_service_pb2.RemoveToolServerRequest, _catalogue_service_pb2.RemoveToolServerResponse]  # type: ignore[assignment]
-    """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail."""
+    """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+    A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
+    """
     ListToolServers: _aio.UnaryUnaryMultiCallable[_catalogue_service_pb2.ListToolServersRequest, _catalogue_service_pb2.ListToolServersResponse]  # type: ignore[assignment]
     """Lists the servers of a project, or of the deployment; not those of an executor's file."""
 
@@ -84,7 +88,9 @@ class CatalogueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalogue_service_pb2.RemoveToolServerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalogue_service_pb2.RemoveToolServerResponse, _abc.Awaitable[_catalogue_service_pb2.RemoveToolServerResponse]]:
-        """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail."""
+        """Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+        A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
+        """
 
     @_abc_1.abstractmethod
     def ListToolServers(

@@ -292,6 +292,7 @@ export declare const CatalogueService: GenService<{
   },
   /**
    * Removes a server. Calls of its tools that are under way end as they do; loops that began with them have further ones fail.
+   * A login there ends as by EndToolLogin of ExecutorService, if what calls MCP servers can be reached.
    *
    * @generated from rpc turnwright.catalogues.v1.CatalogueService.RemoveToolServer
    */
