@@ -18,7 +18,7 @@ from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import texts_of
 from turnwright_executor.tools.remote import RemoteTool
-from turnwright_executor.wire.effects import CLASSES_PB
+from turnwright_executor.wire.command_records import CLASSES_PB
 from turnwright_executor.wire.tools import server_from_pb
 
 PROBLEMS_MAX: Final = 20

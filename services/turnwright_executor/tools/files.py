@@ -39,7 +39,7 @@ from turnwright_executor.tools.paths import (
     removal_write,
 )
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
-from turnwright_executor.wire.effects import effect_bytes
+from turnwright_executor.wire.command_records import effect_bytes
 from turnwright_grammar.reply import Command
 
 EFFECT_BYTES_MAX: Final = RECORD_BYTES_MAX - 64 * 1024

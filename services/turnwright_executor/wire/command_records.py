@@ -6,26 +6,72 @@ add. Source: rows RU128, RU149; architecture 11.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from turnwright.types.v1 import command_record_pb2 as pb
 from turnwright.types.v1 import rule_pb2
-from turnwright_values.types import ClientCall, DecidingRule, Entry, Permission, Tier, WrittenFile
+from turnwright_values.types import (
+    AgentsEffect,
+    ClientCall,
+    ClientToolEffect,
+    CommandEffect,
+    DecidingRule,
+    Entry,
+    FileEffect,
+    Permission,
+    QuestionEffect,
+    Tier,
+    WrittenFile,
+)
 
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
 from turnwright_executor.domain.command_record import CommandRecord, Stage
-from turnwright_executor.domain.effects import Effect
-from turnwright_executor.wire.effects import (
-    CLASSES_PB,
-    effect_class_from_pb,
-    effect_from_pb,
-    effect_to_pb,
-    written_from_pb,
-    written_to_pb,
-)
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_grammar.reply import Command
+
+CLASSES_PB: Final = {one: pb.EffectClass.Value(f"EFFECT_CLASS_{one.name}") for one in EffectClass}
+_CLASSES: Final[dict[int, EffectClass]] = {number: one for one, number in CLASSES_PB.items()}
+written_to_pb, written_from_pb = codec(WrittenFile, pb.WrittenFile)
+
+
+def _plugin_call_to_pb(effect: CallEffect) -> pb.PluginCall:
+    return pb.PluginCall(data_json=json.dumps(dict(effect.data), ensure_ascii=False, separators=(",", ":")))
+
+
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    FileEffect: ("files", *codec(FileEffect, pb.FileEffect)),
+    CommandEffect: ("command", *codec(CommandEffect, pb.CommandEffect)),
+    QuestionEffect: ("question", *codec(QuestionEffect, pb.QuestionEffect)),
+    CallEffect: ("call", _plugin_call_to_pb, lambda call: CallEffect(json.loads(call.data_json))),
+    ClientToolEffect: ("client_tool", *codec(ClientToolEffect, pb.ClientToolEffect)),
+    AgentsEffect: ("agents", *codec(AgentsEffect, pb.AgentsEffect)),
+}
+"""By kind of effect: its field, encoder and decoder."""
+_DECODERS: Final = {name: decode for name, _, decode in _KINDS.values()}
+
+
+def effect_class_from_pb(number: int) -> EffectClass:
+    return _CLASSES.get(number, EffectClass.OUTSIDE)
+
+
+def effect_to_pb(effect: Effect) -> pb.Effect:
+    name, encode, _ = _KINDS[type(effect)]
+    return pb.Effect(**{name: encode(effect)})
+
+
+def effect_from_pb(effect: pb.Effect) -> Effect | None:
+    """The effect; None if this version does not know it, so the command is prepared again."""
+    name = effect.WhichOneof("kind")
+    found: Effect | None = _DECODERS[name](getattr(effect, name)) if name else None
+    return found
+
+
+def effect_bytes(effect: Effect) -> int:
+    return effect_to_pb(effect).ByteSize()
+
 
 _call_to_pb, _call_from_pb = codec(ClientCall, pb.ClientCall)
 _rule_to_pb, _rule_from_pb = codec(DecidingRule, rule_pb2.DecidingRule)

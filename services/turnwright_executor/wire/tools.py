@@ -17,7 +17,7 @@ from turnwright_executor.domain.tool_result import (
 )
 from turnwright_executor.domain.tool_servers import TIMEOUT_S, RegisteredServer, check_server
 from turnwright_executor.domain.tool_spec import DescribedTool
-from turnwright_executor.wire.effects import effect_class_from_pb
+from turnwright_executor.wire.command_records import effect_class_from_pb
 
 _TLS = {
     catalogue_service_pb2.TOOL_SERVER_TLS_NONE: "none",

@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from turnwright_grammar.edits.operations import Edits, EditSyntaxError, Operation, OperationKind, marker_block
 from turnwright_grammar.edits.other_formats import read_conflicts, read_patches
-from turnwright_grammar.edits.sed import parse_sed
+from turnwright_grammar.edits.substitution import parse_sed
 
 # SEARCH and REPLACE pairs with malformed markers.
 #

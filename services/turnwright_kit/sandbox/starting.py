@@ -7,6 +7,7 @@ that nothing outlives a dead service.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -17,9 +18,32 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_kit.sandbox import confining
+from turnwright_kit.sandbox import bubblewrap, landlock
 from turnwright_kit.sandbox.command_process import SUPERVISOR, CommandProcess, Launch, new_mark
-from turnwright_kit.sandbox.sandbox import Sandbox
+from turnwright_kit.sandbox.sandbox import Backend, Confined, Sandbox, Shared
+
+
+def confinement(
+    sandbox: Sandbox, argv: Sequence[str], root: str, *, read_only: bool, network: bool, caches: str = ""
+) -> Confined:
+    """A command in a project's root. Raises PermissionError if it must not run, OSError.
+
+    `caches` is the folder with the directories that it writes in the place of those that others write, too; empty: it
+    writes those.
+    """
+    if sandbox.refusal:
+        raise PermissionError(errno.EPERM, sandbox.refusal)
+    if not sandbox.keeps_read_only:
+        if read_only:
+            raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
+        return Confined(tuple(argv))
+    shared = [Shared(path, caches + path) for path in sandbox.writable]
+    if caches:
+        for place in shared:
+            os.makedirs(place.source, mode=0o700, exist_ok=True)
+    confine = bubblewrap.confined if sandbox.backend is Backend.BUBBLEWRAP else landlock.confined
+    return confine(sandbox, argv, root, shared, read_only=read_only, network=network)
+
 
 CHANNELS: Final = (1, 2)
 """Standard output and standard error."""
@@ -135,7 +159,7 @@ class ConfinedCommand(Struct, frozen=True):
         """
         held: tuple[int, ...] = ()
         try:
-            confined = confining.confined(
+            confined = confinement(
                 *(sandbox, self.argv, str(self.root)),
                 read_only=self.read_only,
                 network=self.network,

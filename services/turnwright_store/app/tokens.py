@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
+from turnwright.tokens.v1.token_service_pb2 import CreateTokenRequest
 from turnwright_values.store import Durability
 from turnwright_values.types import Right, Token
 
@@ -44,18 +43,7 @@ CLEANUP_EVERY_S: Final = 3600.0
 """Seconds between two deletions of tokens that have expired."""
 
 
-class WantedToken(Struct, frozen=True):
-    """A token to be made."""
-
-    principal: str
-    kind: str = ""
-    audience: str = ""
-    projects: Sequence[str] = ()
-    groups: Sequence[str] = ()
-    days: int = 0
-
-
-def create_token(tx: Transaction, secret: str, caller: Caller, wanted: WantedToken) -> tuple[Token, str]:
+def create_token(tx: Transaction, secret: str, caller: Caller, wanted: CreateTokenRequest) -> tuple[Token, str]:
     """Make a token, and remember what it says.
 
     Raises INVALID_FIELD, RIGHT_MISSING, PROJECT_NOT_FOUND, LIMIT_EXCEEDED.

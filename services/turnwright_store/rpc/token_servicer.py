@@ -22,10 +22,7 @@ class TokenServicer(Calls, token_service_pb2_grpc.TokenServiceServicer):
 
     @mutation(locks=policy_locks)
     def CreateToken(self, request: pb.CreateTokenRequest, tx: Transaction, caller: Caller) -> Fields:
-        wanted = tokens.WantedToken(
-            request.principal, request.kind, request.audience, request.projects, request.groups, request.days
-        )
-        found, bearer = tokens.create_token(tx, self._service.secrets[0], caller, wanted)
+        found, bearer = tokens.create_token(tx, self._service.secrets[0], caller, request)
         return {"token": _token_to_pb(found), "bearer": bearer}
 
     @query

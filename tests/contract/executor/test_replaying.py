@@ -8,7 +8,7 @@ from turnwright_values.types import State
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import Services, running
-from turnwright_cli.policy import read_turns
+from turnwright_cli.rules import read_turns
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import StoredTurns, replay, stored_turns

@@ -25,7 +25,7 @@ from contract.executor.test_transcripts import (
 from services import running
 from sse_server import Answer, SseServer, chat, never
 from strict_vendors import STRICT, Reply, unmarked
-from turnwright_cli.policy import read_turns
+from turnwright_cli.rules import read_turns
 from turnwright_executor.clients.replaying import replay, stored_turns
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits

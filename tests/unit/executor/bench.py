@@ -42,7 +42,7 @@ from turnwright_executor.tools.registry import build_tools
 from turnwright_executor.turn.commands import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.web.web import HttpWeb
-from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
+from turnwright_executor.wire.command_records import effect_from_pb, effect_to_pb
 from turnwright_grammar.reply import Command
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer

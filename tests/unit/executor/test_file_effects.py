@@ -14,7 +14,7 @@ from turnwright_executor.domain.amending import amended_command, amended_edit, c
 from turnwright_executor.tools.ask_user import OPTIONS_MAX, options_of
 from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.tools.files import CONFLICT_CHARS_MAX
-from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
+from turnwright_executor.wire.command_records import effect_from_pb, effect_to_pb
 
 EDIT = '<set path="a.txt"><<SEARCH\ntwo\nSEARCH\n<<REPLACE\nzwei\ndrei\nREPLACE</set>'
 

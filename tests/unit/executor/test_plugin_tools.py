@@ -17,7 +17,7 @@ from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, 
 from turnwright_executor.tools.plugin_tools import ANSWER_BYTES_MAX, PluginToolAdapter, as_plugin
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import read_draft
-from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
+from turnwright_executor.wire.command_records import effect_from_pb, effect_to_pb
 from turnwright_grammar.reply import Command
 from turnwright_kit.plugin_calls import PluginCalls
 
