@@ -15,10 +15,11 @@ from typing import Any, Final
 from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.meta import AGENT_METHODS, CLIENT_METHODS, PROTOCOL_VERSION
-from acp.schema import NewSessionResponse, PromptResponse, RequestPermissionRequest, SessionNotification
+from acp.schema import NewSessionResponse, PromptResponse, RequestPermissionRequest
 from pydantic import ValidationError
 
 from turnwright_core import __version__
+from turnwright_mcp.agent_updates import read_update
 from turnwright_mcp.agent_words import AgentReport, option_for, permission_text
 from turnwright_mcp.connection import ServerAwayError, words_of
 from turnwright_mcp.connections import Connections
@@ -109,9 +110,8 @@ class AgentCall(HeldCall):
         """Answer what the agent sends. Raises RequestError."""
         try:
             if method == CLIENT_METHODS["session_update"]:
-                notice = SessionNotification.model_validate(params)
-                if notice.session_id == self._session:
-                    self._report.update(notice.update)
+                if isinstance(params, dict) and params.get("sessionId") == self._session:
+                    self._report.update(read_update(params) or {})
                 return None
             if method == CLIENT_METHODS["session_request_permission"] and not is_notification:
                 return await self._permitted(RequestPermissionRequest.model_validate(params))

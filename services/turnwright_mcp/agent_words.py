@@ -10,6 +10,7 @@ from typing import Any, Final
 from acp import schema
 from turnwright.tool.v1 import result_pb2
 
+from turnwright_mcp.agent_updates import SessionUpdate
 from turnwright_mcp.questions import BODY_CHARS_MAX
 from turnwright_mcp.results import FAILED, text_part
 
@@ -45,25 +46,32 @@ class AgentReport:
         self._has_acted = False
         """Whether it has done something since its last words."""
         self._plan = ""
-        self._cost: schema.Cost | None = None
+        self._cost: dict[str, object] = {}
 
-    def update(self, update: Any) -> None:
+    def update(self, update: SessionUpdate) -> None:
         match update:
-            case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
+            case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(text)}}:
                 self._say(text)
-            case schema.ToolCallStart(title=title):
+            case {"sessionUpdate": "tool_call", "title": str(title)}:
                 self._has_acted = True
                 self._show(f"\n[{_line(title)}]\n")
-            case schema.ToolCallProgress(status="completed" | "failed" as status):
-                self._show(f"[{_line(update.title or update.tool_call_id)}: {status}]\n")
-            case schema.AgentPlanUpdate(entries=entries):
+            case {"sessionUpdate": "tool_call_update", "status": "completed" | "failed" as status, "toolCallId": call}:
+                self._show(f"[{_line(str(update.get('title') or call))}: {status}]\n")
+            case {"sessionUpdate": "plan", "entries": entries} | {
+                "sessionUpdate": "plan_update",
+                "plan": {"entries": entries},
+            }:
                 lines = [
-                    f"- [{_MARKS.get(one.status, ' ')}] {_line(one.content)}" for one in entries[:PLAN_ENTRIES_MAX]
+                    f"- [{_MARKS.get(one['status'], ' ')}] {_line(one['content'])}"
+                    for one in entries[:PLAN_ENTRIES_MAX]
                 ]
                 self._plan = "\n".join(lines)
                 self._show(f"\n{self._plan}\n")
-            case schema.UsageUpdate(cost=schema.Cost() as cost):
-                self._cost = cost
+            case {
+                "sessionUpdate": "usage_update",
+                "cost": {"amount": int() | float() as amount, "currency": str(unit)},
+            }:
+                self._cost = {"cost": amount, "currency": unit[:8]}
 
     def _say(self, text: str) -> None:
         if self._has_acted:
@@ -84,9 +92,7 @@ class AgentReport:
         figures: dict[str, object] = {"agent": self._agent, "stop_reason": end.stop_reason}
         if end.usage:
             figures["tokens"] = end.usage.total_tokens
-        if self._cost:
-            figures |= {"cost": self._cost.amount, "currency": self._cost.currency[:8]}
-        parts.append(result_pb2.ToolPart(structured=json.dumps(figures)))
+        parts.append(result_pb2.ToolPart(structured=json.dumps(figures | self._cost)))
         return result_pb2.ToolResult(parts=parts, status=status)
 
 

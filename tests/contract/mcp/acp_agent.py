@@ -65,7 +65,7 @@ def answer_to(number):
 def works(request):
     says("I look at it.")
     entries = [{"content": "Look", "priority": "high", "status": "completed"}]
-    update("plan", entries=[*entries, {"content": "Mend", "priority": "low", "status": "pending"}])
+    update("plan", entries=[*entries, {"content": 7}, {"content": "Mend", "priority": "low", "status": "pending"}])
     update("tool_call", toolCallId="t", title="Read a.txt")
     update("tool_call_update", toolCallId="t", status="completed")
     update("usage_update", used=7, size=100, cost={"amount": 0.25, "currency": "USD"})

@@ -3,8 +3,9 @@
 import pytest
 
 from cases import NEEDS_SHARED, load_cases, params
-from turnwright_acp.reader import PlanReader, read_update
 from turnwright_acp.shapes import capabilities_of
+from turnwright_core.plans.plan import WatchedPlans
+from turnwright_mcp.agent_updates import read_update
 
 
 @pytest.mark.parametrize("case", params("acp/plan_messages.jsonl"))
@@ -14,13 +15,20 @@ def test_an_update_is_read_as_far_as_it_can_be(case):
 
 @pytest.mark.parametrize("case", params("acp/plan_sequences.jsonl"))
 def test_a_session_goes_on_behind_what_cannot_be_read(case):
-    reader = PlanReader()
-    dropped = [
-        index for index, update in enumerate(case["updates"]) if not reader.take({"sessionId": "s", "update": update})
-    ]
+    held, dropped = WatchedPlans(), []
+    for index, update in enumerate(case["updates"]):
+        match read_update({"sessionId": "s", "update": update}):
+            case {"sessionUpdate": "plan_update", "plan": plan}:
+                held.update(plan["planId"], plan)
+            case {"sessionUpdate": "plan_removed", "planId": plan_id}:
+                held.remove(plan_id)
+            case {"sessionUpdate": "plan", "entries": entries}:
+                held.legacy = entries
+            case None:
+                dropped.append(index)
     expected = case["expect"]
-    assert list(reader.held.plans.values()) == expected["plans"]
-    assert reader.held.legacy == expected["legacy_plan"]
+    assert list(held.plans.values()) == expected["plans"]
+    assert held.legacy == expected["legacy_plan"]
     assert dropped == expected["ignored_indexes"]
 
 

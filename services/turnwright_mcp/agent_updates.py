@@ -1,20 +1,20 @@
-"""A tolerant reader of what an agent of the protocol sends: for agents that are asked as sub-agents, and for tests.
+"""A tolerant reader of what an agent of another vendor sends.
 
 A bad entry is dropped and the rest kept, an unreadable update is dropped and logged, and the session goes on
-(AP20-AP28).
+(AP27, AP28).
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from turnwright_acp.shapes import SessionUpdate
-from turnwright_core.plans.plan import WatchedPlans
 from turnwright_kit.logs import get_logger
 
 _PRIORITIES: Final = ("high", "medium", "low")
 _STATUSES: Final = ("pending", "in_progress", "completed")
-_log = get_logger("acp")
+_log = get_logger("mcp")
+
+SessionUpdate = dict[str, Any]
 
 
 def read_update(params: Any) -> SessionUpdate | None:
@@ -24,7 +24,7 @@ def read_update(params: Any) -> SessionUpdate | None:
     is_of_session = isinstance(notification.get("sessionId"), str)
     read = _update(update) if is_of_session and isinstance(update, dict) else None
     if read is None:
-        _log.warning("update_dropped", kind=str(update.get("sessionUpdate"))[:64] if isinstance(update, dict) else "")
+        _log.debug("update_dropped", kind=str(update.get("sessionUpdate"))[:64] if isinstance(update, dict) else "")
     return read
 
 
@@ -58,25 +58,6 @@ OTHERS: Final = frozenset(
     }
 )
 """Kinds of updates that have nothing to do with plans."""
-
-
-class PlanReader:
-    """The plans of a session, according to the updates so far."""
-
-    def __init__(self) -> None:
-        self.held: WatchedPlans[SessionUpdate, list[SessionUpdate]] = WatchedPlans()
-
-    def take(self, params: Any) -> bool:
-        """Take one update in; False if it was dropped."""
-        update = read_update(params)
-        match update:
-            case {"sessionUpdate": "plan_update", "plan": plan}:
-                self.held.update(plan["planId"], plan)
-            case {"sessionUpdate": "plan_removed", "planId": plan_id}:
-                self.held.remove(plan_id)
-            case {"sessionUpdate": "plan", "entries": entries}:
-                self.held.legacy = entries
-        return update is not None
 
 
 def _plan(value: Any) -> SessionUpdate | None:
