@@ -16,7 +16,11 @@ def db(request, monkeypatch, tmp_path):
 
     On SQLite it is empty: the file in the store's home.
     """
-    if request.param == "sqlite":
+    return database_of_the_test(request.param, request, monkeypatch, tmp_path)
+
+
+def database_of_the_test(kind, request, monkeypatch, tmp_path) -> str:
+    if kind == "sqlite":
         monkeypatch.delenv("TURNWRIGHT_DB", raising=False)
         shutil.copy(migrated_file(), tmp_path)
         return ""
@@ -74,3 +78,29 @@ async def shared_project(shared_client):
 @pytest_asyncio.fixture(loop_scope="module")
 async def shared_run(shared_client, shared_project):
     return await working_run(shared_client, shared_project, "r1")
+
+
+@pytest.fixture
+def own_db(shared_database, request, monkeypatch, tmp_path):
+    """What a store of the test's own needs: a database of the kind that the others share."""
+    return database_of_the_test("postgresql" if shared_database else "sqlite", request, monkeypatch, tmp_path)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_client(own_db, tmp_path):
+    """A client of a store for one test of a module whose other tests share one."""
+    running = await start_store(tmp_path, heartbeat_s=0.2)
+    one = Client(running.address)
+    yield one
+    await one.close()
+    await running.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_project(own_client):
+    return await new_project(own_client)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_run(own_client, own_project):
+    return await working_run(own_client, own_project, "r1")

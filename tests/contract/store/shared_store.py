@@ -6,10 +6,17 @@ db, client, project, run = SHARED_FIXTURES
 
 import pytest
 
-ON_A_SHARED_STORE = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
+
+def on_a_shared_store(*databases):
+    return [
+        pytest.mark.asyncio(loop_scope="module"),
+        pytest.mark.parametrize("shared_database", databases, indirect=True, scope="module"),
+    ]
+
+
+ON_A_SHARED_STORE = on_a_shared_store("sqlite", "postgresql")
+POSTGRESQL_IN_SOAK = on_a_shared_store("sqlite", pytest.param("postgresql", marks=pytest.mark.soak))
+"""For tests of rules that no statement decides."""
 
 
 @pytest.fixture(autouse=True)

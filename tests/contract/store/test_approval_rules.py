@@ -18,11 +18,13 @@ from turnwright_values.types import State, Tier
 
 from contract.store.counting import connected
 from contract.store.harness import PROPOSED, Run, as_tier, new_run, next_turn, set_, working_run
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.rules import RULES_MAX
 from turnwright_core.wire.entries import write_to_pb
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 ALLOW, ASK, DENY = RULE_VERDICT_ALLOW, RULE_VERDICT_ASK, RULE_VERDICT_DENY
 
@@ -83,17 +85,17 @@ async def test_a_rule_that_cannot_be_kept_is_refused_with_its_field(client, proj
     assert (refused.value.metadata["field"], await rules_of(client, project)) == (field, [])
 
 
-async def test_a_level_has_so_many_rules_at_most(client, project, db, tmp_path) -> None:
-    first = await set_rule(client, project, ALLOW, "x0")
-    with connected(db, tmp_path) as connection:
+async def test_a_level_has_so_many_rules_at_most(own_client, own_project, own_db, tmp_path) -> None:
+    first = await set_rule(own_client, own_project, ALLOW, "x0")
+    with connected(own_db, tmp_path) as connection:
         columns = "project_id, run_id, verdict, tool, target, principal, mode, network, by, create_ms"
         copied = "SELECT project_id, run_id, verdict, tool, :target, principal, mode, network, by, create_ms"
         statement = f"INSERT INTO approval_rules ({columns}) {copied} FROM approval_rules WHERE id = :id"
         more = [{"target": f"x{n}", "id": first.id} for n in range(1, RULES_MAX)]
         connection.execute(text(statement), more)
-    await set_rule(client, project, DENY, "x1")
+    await set_rule(own_client, own_project, DENY, "x1")
     with pytest.raises(TurnwrightError) as full:
-        await set_rule(client, project, ALLOW, "y")
+        await set_rule(own_client, own_project, ALLOW, "y")
     assert (full.value.reason, full.value.metadata["limit"]) == (Reason.LIMIT_EXCEEDED, str(RULES_MAX))
 
 
@@ -228,16 +230,14 @@ async def test_rules_that_are_set_at_once_are_all_kept(client, project) -> None:
 VIEWER, MEMBER, OWNER = 1, 2, 3
 
 
-async def test_who_may_run_commands_writes_rules_of_runs_and_an_owner_those_of_the_project(
-    client, project, server
-) -> None:
+async def test_who_may_run_commands_writes_rules_of_runs_and_an_owner_those_of_the_project(client, project) -> None:
     await client.call("DeleteGrant", project=project, subject="*")
     await new_run(client, project, "r1")
     told = {}
     for name, role in (("nobody", 0), ("viewer", VIEWER), ("member", MEMBER), ("owner", OWNER)):
         if role:
             await client.call("SetGrant", project=project, grant={"subject": f"user:{name}", "role": role})
-        theirs = as_tier(server.address, Tier.CLIENT, name)
+        theirs = as_tier(client.peer.address, Tier.CLIENT, name)
         for run in ("r1", ""):
             try:
                 rule = await set_rule(theirs, project, ALLOW, "git *", run=run, principal=name)
@@ -258,10 +258,10 @@ async def test_who_may_run_commands_writes_rules_of_runs_and_an_owner_those_of_t
     }
 
 
-async def test_an_ask_is_lifted_by_who_may_write_rules_there_as_long_as_he_may(client, project, server) -> None:
+async def test_an_ask_is_lifted_by_who_may_write_rules_there_as_long_as_he_may(client, project) -> None:
     await client.call("DeleteGrant", project=project, subject="*")
     await client.call("SetGrant", project=project, grant={"subject": "user:ann", "role": OWNER})
-    ann = as_tier(server.address, Tier.CLIENT, "ann")
+    ann = as_tier(client.peer.address, Tier.CLIENT, "ann")
     run = await new_run(client, project, "r1")
     await set_rule(client, project, ASK, "git *")
     theirs = Run(ann, project, "r1")

@@ -8,7 +8,6 @@ from turnwright_values.types import State, Tier, Visibility
 from cases import Case, expect, params
 from contract.store.harness import (
     FAILED,
-    POSTGRESQL_IN_SOAK,
     RESOLVED,
     STREAMING,
     SUMMARIZED,
@@ -17,10 +16,12 @@ from contract.store.harness import (
     remove,
     set_,
 )
+from contract.store.shared_store import POSTGRESQL_IN_SOAK, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.schemes import scheme_from_pb
 
-pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
+pytestmark = POSTGRESQL_IN_SOAK
+db, client, project, run = SHARED_FIXTURES
 
 ELSEWHERE = {
     "store-014": "slugs are the grammar's (RU295)",

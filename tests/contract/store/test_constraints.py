@@ -5,10 +5,12 @@ from turnwright.types.v1 import project_pb2
 from turnwright_values.types import Tier
 
 from contract.store.harness import Client, as_tier, new_project, new_run, start_store
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import FILE_CONSTRAINTS_MAX, FILE_PATTERNS_MAX
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def refused(call) -> TurnwrightError:
@@ -61,12 +63,16 @@ async def test_constraints_are_replaced_removed_and_listed_by_pattern(client, pr
     assert told(await listed(client, project)) == [("/^c/", IGNORE), ("a.py", IGNORE), ("d", READONLY)]
 
 
-async def test_constraints_belong_to_the_project_and_outlive_its_runs_and_the_store(tmp_path, server, client, project):
+async def test_constraints_belong_to_the_project_and_outlive_its_runs_and_the_store(tmp_path, own_db):
     """RU116."""
+    server = await start_store(tmp_path)
+    client = Client(server.address)
+    project = await new_project(client)
     other = await new_project(client, "other")
     stored = await put(client, project, constraint("a.py", READONLY))
     await put(client, other, constraint("b.py"))
     await new_run(client, project)
+    await client.close()
     await server.stop()
     again = await start_store(tmp_path)
     later = Client(again.address)
@@ -143,9 +149,9 @@ async def test_a_project_has_at_most_a_hundred_globs_and_regexes_among_its_const
     assert len(await listed(client, project)) == FILE_PATTERNS_MAX + 1
 
 
-async def test_constraints_are_no_matter_of_models(server, project):
+async def test_constraints_are_no_matter_of_models(client, project):
     """RU117: an rpc for clients, not a tool."""
-    model = as_tier(server.address, Tier.MODEL)
+    model = as_tier(client.peer.address, Tier.MODEL)
     error = await refused(put(model, project, constraint("a.py"), remove_patterns=["b.py"]))
     await model.close()
     assert error.reason is Reason.RIGHT_MISSING

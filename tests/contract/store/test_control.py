@@ -8,9 +8,11 @@ from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
 from turnwright_values.types import Tier
 
 from contract.store.harness import Client, new_project, new_run, set_, start_store, working_run
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 DONE = (200, "update", "done")
 
@@ -245,7 +247,7 @@ async def test_messages_are_reported_to_the_next_turn_in_their_order(client, pro
     assert third.run.status == 102
 
 
-async def test_only_so_many_messages_wait_for_a_turn(tmp_path):
+async def test_only_so_many_messages_wait_for_a_turn(tmp_path, own_db):
     # RC11
     server = await start_store(tmp_path, loops_queued_max=2)
     client = Client(server.address)

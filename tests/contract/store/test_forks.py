@@ -22,9 +22,11 @@ from contract.store.harness import (
     set_,
     working_run,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def fork(parent: Run, alias: str = "", turn: int = 0, **more) -> Run:
@@ -73,13 +75,13 @@ async def test_a_fork_sees_what_its_parent_sees(run):
     assert [entry.revision for entry in (await child.view()).entries] == [1] * len((await run.view()).entries)
 
 
-async def test_a_fork_copies_views_and_no_content(run, db, tmp_path):
+async def test_a_fork_copies_views_and_no_content(own_run, own_db, tmp_path):
     """RU060: the child costs a run, a scope, the rows of its views and one that says who made it."""
-    await turn(run, set_("known://a", "one"), set_("known://gone", "x"), set_("file.py", "code"))
-    await run.write(set_("known://a", "two"), remove("known://gone"))
-    before, views = row_counts(db, tmp_path), len((await run.view()).entries)
-    await fork(run, "child")
-    after = row_counts(db, tmp_path)
+    await turn(own_run, set_("known://a", "one"), set_("known://gone", "x"), set_("file.py", "code"))
+    await own_run.write(set_("known://a", "two"), remove("known://gone"))
+    before, views = row_counts(own_db, tmp_path), len((await own_run.view()).entries)
+    await fork(own_run, "child")
+    after = row_counts(own_db, tmp_path)
     grown = {name: after[name] - count for name, count in before.items() if after[name] != count}
     assert grown == {"runs": 1, "scopes": 1, "views": views, "audit": 1}
 

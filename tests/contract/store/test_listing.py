@@ -19,11 +19,13 @@ from contract.store.harness import (
     set_,
     write_of,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.patterns.matching import match
 from turnwright_store.domain.pages import BOUND_CHARS
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def refused(call) -> TurnwrightError:

@@ -23,9 +23,11 @@ from contract.store.harness import (
     working_run,
     write_of,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 PACKET, TIMELINE, FILES = 2, 3, 4
 

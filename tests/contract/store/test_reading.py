@@ -27,11 +27,13 @@ from contract.store.harness import (
     working_run,
     write_of,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_store.domain.pages import BOUND_CHARS
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 ALL, PACKET, TIMELINE, FILES = 1, 2, 3, 4
 
@@ -265,7 +267,7 @@ async def test_a_pattern_that_cannot_be_used_is_refused(run):
         assert error.metadata["field"] in ("pattern", "body_pattern")
 
 
-async def test_matching_has_a_limit_of_time(tmp_path):
+async def test_matching_has_a_limit_of_time(tmp_path, own_db):
     server = await start_store(tmp_path, pattern_s_max=0.000001)
     client = Client(server.address)
     run = await working_run(client, await new_project(client))

@@ -8,9 +8,11 @@ from turnwright.types.v1 import model_pb2, settings_pb2, usage_pb2
 
 from cases import params
 from contract.store.harness import FAILED, PROPOSED, RECORDED, Client, Run, act, new_project, new_run, set_, start_store
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def refused(call) -> TurnwrightError:
@@ -124,7 +126,7 @@ async def test_unknown_names_are_not_found(client, project):
     assert (error.reason, error.metadata) == (Reason.RUN_NOT_FOUND, {"project": project, "run": "r"})
 
 
-async def test_the_queue_of_a_run_is_bounded(tmp_path):
+async def test_the_queue_of_a_run_is_bounded(tmp_path, own_db):
     server = await start_store(tmp_path, loops_queued_max=2)
     client = Client(server.address)
     run = await new_run(client, await new_project(client), "r")
@@ -213,39 +215,39 @@ async def release(run):
     await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
 
 
-async def test_list_work_names_runs_that_an_owner_can_go_on_with(client, project):
+async def test_list_work_names_runs_that_an_owner_can_go_on_with(own_client, own_project):
     """RU109, RU110."""
-    idle = await new_run(client, project, "idle")
-    later = await new_run(client, project, "later")
-    first = await new_run(client, project, "first")
+    idle = await new_run(own_client, own_project, "idle")
+    later = await new_run(own_client, own_project, "later")
+    first = await new_run(own_client, own_project, "first")
     await first.enqueue()
     await later.enqueue()
-    assert await listed(client) == ["first", "later"]
+    assert await listed(own_client) == ["first", "later"]
     await first.claim()
-    assert await listed(client) == ["later"]
+    assert await listed(own_client) == ["later"]
     await first.begin()
     await first.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
     await first.enqueue("behind")
     await release(first)
-    assert await listed(client) == ["later"]
-    await client.call("ResolveProposal", **first.address, path="log://turn_1/sh/x", accept={})
-    assert await listed(client) == ["first", "later"]
+    assert await listed(own_client) == ["later"]
+    await own_client.call("ResolveProposal", **first.address, path="log://turn_1/sh/x", accept={})
+    assert await listed(own_client) == ["first", "later"]
     await first.claim()
     await first.write(run_status=102)
     await first.end(1, loop=(200, "update", ""))
     await release(first)
-    assert await listed(client) == ["later", "first"]
+    assert await listed(own_client) == ["later", "first"]
     assert (await idle.get()).status == 100
 
 
-async def test_a_waiting_run_has_work_when_its_abort_is_asked_for(client, run):
+async def test_a_waiting_run_has_work_when_its_abort_is_asked_for(own_client, own_run):
     """RU111, C36."""
-    await run.begin()
-    await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
-    await release(run)
-    assert await listed(client) == []
-    await client.call("AbortRun", **run.address)
-    assert await listed(client) == ["r1"]
+    await own_run.begin()
+    await own_run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
+    await release(own_run)
+    assert await listed(own_client) == []
+    await own_client.call("AbortRun", **own_run.address)
+    assert await listed(own_client) == ["r1"]
 
 
 # ---- Turns
@@ -448,15 +450,15 @@ async def test_a_future_epoch_is_as_wrong_as_a_past_one(client, run):
     assert (await refused(ahead.begin())).reason is Reason.LEASE_LOST
 
 
-async def test_a_claim_returns_the_ledger(client, run):
+async def test_a_claim_returns_the_ledger(own_client, own_run):
     for number in range(1, 36):
-        await run.begin()
-        await run.end(number, strikes=number)
-    await run.begin(set_("prompt://{turn}", "x"))
+        await own_run.begin()
+        await own_run.end(number, strikes=number)
+    await own_run.begin(set_("prompt://{turn}", "x"))
     paths = ["log://turn_36/set/b", "log://turn_36/get/a", "log://turn_36/get/c"]
-    await run.write(*(set_(path, "", '{"tool":"x"}', state=RECORDED) for path in paths))
-    await run.write(set_(paths[0], "no", state=FAILED, outcome="conflict:409"))
-    claimed = await run.claim()
+    await own_run.write(*(set_(path, "", '{"tool":"x"}', state=RECORDED) for path in paths))
+    await own_run.write(set_(paths[0], "no", state=FAILED, outcome="conflict:409"))
+    claimed = await own_run.claim()
     assert (claimed.project_root, claimed.workspace_id) == ("/srv/demo", "ws-demo")
     assert (claimed.model.vendor_model, claimed.loop.turns, claimed.run.turn) == ("scripted/a", 35, 36)
     assert (claimed.open_turn.number, claimed.open_turn.HasField("result")) == (36, False)

@@ -4,9 +4,11 @@ import pytest
 from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import PROPOSED, Client, Run, new_project, set_, start_store, working_run
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def refused(call) -> TurnwrightError:
@@ -83,7 +85,7 @@ async def test_a_malformed_start_starts_nothing(client, project, write, reason):
     assert not (await client.call("ListRuns", project=project)).runs
 
 
-async def test_a_start_passes_the_checks_of_its_rpc(tmp_path):
+async def test_a_start_passes_the_checks_of_its_rpc(tmp_path, own_db):
     server = await start_store(tmp_path, loops_queued_max=1)
     client = Client(server.address)
     project = await new_project(client)

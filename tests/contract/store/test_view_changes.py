@@ -21,10 +21,12 @@ from contract.store.harness import (
     request,
     set_,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 PACKET, MESSAGES, TIMELINE = view_pb2.VIEW_FILTER_PACKET, view_pb2.VIEW_FILTER_MESSAGES, view_pb2.VIEW_FILTER_TIMELINE
 INSTRUCTIONS = ["instructions://system"]
