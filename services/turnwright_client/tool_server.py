@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, Final, NoReturn
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from msgspec import Struct
 from turnwright.tool.v1 import result_pb2, tool_service_pb2, tool_service_pb2_grpc, workspace_pb2
 from turnwright.types.v1 import command_record_pb2
@@ -176,7 +176,9 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
         """
         server = grpc.aio.server()
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server(self, server)
-        health_pb2_grpc.add_HealthServicer_to_server(_Health(), server)
+        healthy = health.aio.HealthServicer()
+        await healthy.set(NAME, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         if credentials is None:
             self.port = server.add_insecure_port(address)
         else:
@@ -280,12 +282,3 @@ async def _answered(task: asyncio.Task[ToolAnswer], context: Any) -> tool_servic
 async def _abort(context: Any, status: grpc.StatusCode, text: str) -> NoReturn:
     await context.abort(status, text)
     raise AssertionError("it has been aborted")
-
-
-class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
-    async def Check(  # noqa: N802 - as the contract names it
-        self, request: health_pb2.HealthCheckRequest, context: Any
-    ) -> health_pb2.HealthCheckResponse:
-        if request.service not in ("", NAME):
-            await _abort(context, grpc.StatusCode.NOT_FOUND, f"There is no service {request.service}.")
-        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -16,7 +17,7 @@ from turnwright.types.v1 import grant_pb2, rule_pb2, settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON
 from contract.executor.tool_servers import Breaking, Issues, served, stack
-from services import token_for
+from services import LEASE_S, token_for
 from turnwright_cli.tools import server_lines
 from turnwright_client import Client
 from turnwright_client.tool_server import Fence, ToolServer
@@ -50,6 +51,8 @@ async def test_a_call_is_proposed_carried_out_and_read(tmp_path, monkeypatch, se
         assert (call.request.project, call.request.run) == (services.project, "r")
         assert (call.request.call_id, call.request.comment) == (CREATE, "Go.")
         assert call.request.epoch > 0
+        # Of a server on this host, by whose clock it is told.
+        assert 0 < call.request.lease_end.ToNanoseconds() / 1e9 <= time.monotonic() + LEASE_S
         assert len(call.request.idempotency_key) >= 16
         record = await services.entry(CREATE)
         assert (record.body, record.status) == ("opened It leaks", 200)
