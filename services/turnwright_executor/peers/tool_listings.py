@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -77,13 +77,24 @@ async def listed(server: RegisteredServer, answer: pb.DescribeResponse, before: 
     def check() -> tuple[list[ServedTool], int, float]:
         began_s = time.thread_time()
         specs = specs_of(server.name, described, server.tools)
-        specs = [replace(one, registration=server.registration) for one in specs]
+        asking = {one.server_name: one for one in before.specs if one.asks}
+        specs = [_as_before(replace(one, registration=server.registration), asking) for one in specs]
         size = len(msgspec.json.encode([one for one in specs if not one.is_refused]))
         return specs, size, time.thread_time() - began_s
 
     specs, size, took_s = await asyncio.to_thread(check)
     refresh_s = max(refresh_s, SPARED * took_s)
     return Listing(tuple(specs), answer.version, "", time.monotonic(), digest, refresh_s, size)
+
+
+def _as_before(spec: ServedTool, asking: Mapping[str, ServedTool]) -> ServedTool:
+    """A tool that was asked about still is: who registered its server has not heard that it changes nothing."""
+    before = asking.get(spec.server_name)
+    if before is None or spec.asks:
+        return spec
+    why = "It says now that it changes nothing: calls are asked about until its server is registered otherwise."
+    problem = f"{spec.problem} {why}".lstrip()
+    return replace(spec, read_only=False, effect_class=before.effect_class, problem=problem)
 
 
 def merged(states: Sequence[ServerState]) -> list[ServerState]:

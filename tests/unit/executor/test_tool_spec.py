@@ -5,6 +5,7 @@ import re
 
 import pytest
 from turnwright.tool.v1 import tool_service_pb2
+from turnwright.types.v1 import command_record_pb2
 
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.tool_result import EntryPart, ImagePart, StructuredPart, TextPart, ToolResult, done_of
@@ -114,6 +115,28 @@ async def test_a_server_that_says_another_list_each_time_is_asked_more_and_more_
         found = await listed(server, answer(19), found)
     assert found.refresh_s == REFRESH_S
     assert (await listed(server, tool_service_pb2.DescribeResponse(unchanged=True), found)).specs == found.specs
+
+
+@pytest.mark.asyncio
+async def test_a_tool_that_was_asked_about_is_asked_about_when_it_says_that_it_only_reads():
+    pure = {"effect_class": command_record_pb2.EFFECT_CLASS_PURE, "annotations": {"read_only": True}}
+
+    async def later(server, before, *more, **hints):
+        tools = [tool_service_pb2.Tool(name="old", **hints), tool_service_pb2.Tool(name="reads", **pure), *more]
+        found = await listed(server, tool_service_pb2.DescribeResponse(tools=tools), before)
+        return found, {spec.server_name: (spec.asks, spec.effect_class) for spec in found.specs}
+
+    server = RegisteredServer("t", "127.0.0.1:1")
+    outside, reading = (True, EffectClass.OUTSIDE), (False, EffectClass.PURE)
+    first, told = await later(server, Listing())
+    assert told == {"old": outside, "reads": reading}
+    second, told = await later(server, first, tool_service_pb2.Tool(name="new"), **pure)
+    assert told == {"old": outside, "reads": reading, "new": outside}
+    third, told = await later(server, second, **pure)
+    assert told == {"old": outside, "reads": reading}
+    assert "until its server is registered otherwise" in third.specs[0].problem
+    # Another registration is heard for the first time.
+    assert (await later(server, Listing(), **pure))[1]["old"] == reading
 
 
 def test_all_servers_of_a_project_fit_into_a_snapshot():
