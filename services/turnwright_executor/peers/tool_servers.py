@@ -209,7 +209,10 @@ class GrpcToolServers:
                     stream.cancel()
                     if not is_over:
                         self.cancel(server, call)
-            text = f"The server {server} has named {STARTS_MAX} starts for one call: see that it does not start again."
+            text = (
+                f"The server {server} has named {STARTS_MAX} starts for one call, and begun nothing: see that it stays "
+                "up, and that one process takes all of its calls."
+            )
             raise CallFailedError("unavailable:503", text, is_sent=False)
 
     async def _found(self, server: str, call: RemoteCall) -> RegisteredServer:
