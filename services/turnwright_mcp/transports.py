@@ -270,7 +270,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
         except ValueError as error:
             self._complaint.reason = str(error)
             raise httpx2.ConnectError(self._complaint.reason) from None
+        request.headers["accept-encoding"] = "identity"
         response = await self._inner.handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # It could be a thousand times as long as what is counted.
+            await response.aclose()
+            self._complaint.reason = "it sent a compressed answer, which it was not asked for"
+            raise httpx2.ReadError(self._complaint.reason)
         is_endless = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = _Counted(response.stream, self._complaint, self._pace, is_endless)
         return response

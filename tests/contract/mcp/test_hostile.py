@@ -1,6 +1,7 @@
 """MCP servers that misbehave, each a real process: what a call comes to, and that the next one is served."""
 
 import asyncio
+import gzip
 import json
 import time
 
@@ -229,3 +230,21 @@ async def test_an_answer_to_a_question_whose_schema_is_none_is_taken_as_it_is():
     schema = {"type": "object", "properties": {"name": {"type": "string", "enum": 5, "oneOf": 5}}}
     asked = types.ElicitRequestFormParams(message="Name?", requested_schema=schema)
     assert answer_of(asked, "Ann").content == {"name": "Ann"}
+
+
+async def test_an_answer_that_is_compressed_is_not_read(tmp_path):
+    heads = []
+
+    async def answer(reader, writer):
+        heads.append((await reader.readuntil(b"\r\n\r\n")).lower())
+        await reader.readexactly(int(heads[-1].partition(b"content-length:")[2].split()[0]))
+        body = gzip.compress(b'{"a": "%s"}' % (b"x" * 100_000_000), compresslevel=1)
+        kind = b"content-type: application/json\r\ncontent-encoding: gzip\r\n"
+        writer.write(b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n" % (kind, len(body)) + body)
+        writer.close()
+
+    async with bridging(tmp_path) as bridge, await asyncio.start_server(answer, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        error = await bridge.refused({"url": f"http://127.0.0.1:{port}/mcp"})
+        assert "compressed answer" in error.details()
+    assert b"accept-encoding: identity" in heads[0]
