@@ -44,13 +44,13 @@ from turnwright_executor.peers.tool_lists import ToolLists
 from turnwright_executor.peers.tool_logins import ToolLogins
 from turnwright_executor.peers.tool_registrations import Callbacks, Registrations, StoredServers
 from turnwright_executor.peers.tool_servers import GrpcToolServers
-from turnwright_executor.rpc.additions import ClientRuns, around_audit, around_catalogues, around_grants, around_models
+from turnwright_executor.rpc.additions import around_audit, around_catalogues, around_grants
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.forwarding import OpenWatches, check_seen
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectCalls
-from turnwright_executor.rpc.sessions import ClientCommands, Inbox
+from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.shell.placement import Placements
@@ -299,16 +299,14 @@ class _Wired:
             partial(check_seen, store),
         )
         router.route(self._servicer)
-        commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor, partial(check_seen, store))
+        commands = ClientCommands(
+            ledger, self._hubs, self._scheduler, check_vendor, partial(check_seen, store), router.owner_handler
+        )
         clone = places.clones.clone
         calls = ProjectCalls(store, self._policy, projects.at, roots.admits, projects.locate, unfit, clone)
-        runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         audit = around_audit(self._refusals)
-        models, grants = around_models(check_vendor), around_grants(self._policy)
         catalogues = around_catalogues(self._tool_lists.checked, self._tool_logins.log_out, self._stored_servers.forget)
-        inbox = Inbox(ledger, self._hubs, self._scheduler, router.owner_handler, partial(check_seen, store))
-        changes = (router.around(), calls.around(), commands.around(), runs.around(), models, grants, catalogues)
-        around = (*changes, inbox.around(), audit)
+        around = (router.around(), calls.around(), commands.around(), around_grants(self._policy), catalogues, audit)
         self._around = {name: handler for handlers in around for name, handler in handlers.items()}
 
     def _listening(self, address: str) -> None:

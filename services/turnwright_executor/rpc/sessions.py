@@ -1,4 +1,4 @@
-"""What the executor adds to ProposalService and SessionService: checks, and a notice to the run's worker.
+"""What the executor adds to RunService, ProposalService and SessionService: checks, and a notice to the run's worker.
 
 A decision is stored first; then the run's worker is notified. This needs no owner: the store knows what is pending, and
 the next owner finds the decision in the ledger.
@@ -7,16 +7,19 @@ Source: architecture 7; rows RU013, RU040, RU232, RU244, RU249-RU255, RC01-RC12;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from turnwright.proposals.v1 import proposal_service_pb2
+from turnwright.runs.v1 import watch_runs_pb2 as watch_pb
 from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.types.v1 import session_command_pb2
 from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect, QuestionEffect, State
 
+from turnwright_core import __version__
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import cursor_from_pb
@@ -30,36 +33,7 @@ from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
 from turnwright_executor.wire.command_records import effect_in
-from turnwright_kit.peer import Around, UnaryHandler
-
-
-class Inbox(Struct, frozen=True):
-    """Proposals for clients."""
-
-    ledger: Ledger
-    hubs: Hubs
-    scheduler: Scheduler
-    to_owner: Around
-    check_seen: CheckSeen
-
-    def around(self) -> Mapping[str, Around]:
-        """Handlers by method."""
-        return {
-            "ResolveProposal": lambda method, forward: self.to_owner(method, partial(self._resolve, forward)),
-        }
-
-    async def _resolve(
-        self, forward: UnaryHandler, request: proposal_service_pb2.ResolveProposalRequest, context: Any
-    ) -> proposal_service_pb2.ResolveProposalResponse:
-        """Decide on a proposal, so that its loop continues."""
-        address = RunAddress(request.project, request.run)
-        if request.HasField("accept"):
-            await self.check_seen(address)
-            if effect := await waiting_effect(self.ledger, address, request.path):
-                check_acceptance(effect, request.accept)
-        answer: proposal_service_pb2.ResolveProposalResponse = await self.hubs.answer(forward, request, context)
-        self.scheduler.kick(address)
-        return answer
+from turnwright_kit.peer import Around, StreamHandler, UnaryHandler
 
 
 async def waiting_effect(ledger: Ledger, address: RunAddress, path: str) -> Effect | None:
@@ -86,17 +60,70 @@ def check_acceptance(effect: Effect, accept: proposal_service_pb2.Accept) -> Non
 
 
 class ClientCommands(Struct, frozen=True):
-    """The commands of clients."""
+    """What clients do with runs."""
 
     ledger: Ledger
     hubs: Hubs
     scheduler: Scheduler
     check_vendor: CheckVendor
     check_seen: CheckSeen
+    to_owner: Around
+    """The call reaches the owner of the run, if that is another executor."""
 
     def around(self) -> Mapping[str, Around]:
         """Handlers by method."""
-        return {"SubmitCommand": lambda _, forward: partial(self._submit, forward)}
+        return {
+            "CreateRun": lambda _, inner: partial(self._configured, inner, lambda request: request.settings.model),
+            "ConfigureRun": lambda _, inner: partial(self._configured, inner, lambda request: request.patch.model),
+            "SetModel": lambda _, inner: partial(
+                self._configured, inner, lambda request: request.model.vendor_model, field="model.vendor_model"
+            ),
+            "InjectMessage": lambda _, inner: partial(self.hubs.answer, inner),
+            "AbortRun": lambda method, inner: self.to_owner(method, partial(self._aborted, inner)),
+            "WatchRuns": lambda _, inner: partial(self._greeted, inner),
+            "ResolveProposal": lambda method, inner: self.to_owner(method, partial(self._resolve, inner)),
+            "SubmitCommand": lambda _, inner: partial(self._submit, inner),
+        }
+
+    async def _configured(
+        self,
+        inner: UnaryHandler,
+        model_of: Callable[[Any], str],
+        request: Any,
+        context: Any,
+        field: str = "settings.model",
+    ) -> Any:
+        await self.check_vendor(model_of(request), field)
+        return await inner(request, context)
+
+    async def _aborted(self, inner: UnaryHandler, request: Any, context: Any) -> Any:
+        answer = await self.hubs.answer(inner, request, context)
+        if request.loop in (0, answer.run.loop.sequence):
+            self.scheduler.abort(RunAddress(request.project, request.run), answer.run.loop.sequence)
+        return answer
+
+    async def _greeted(
+        self, inner: StreamHandler, request: Any, context: Any
+    ) -> AsyncGenerator[watch_pb.WatchRunsResponse]:
+        greeting = watch_pb.WatchRunsResponse(hello=watch_pb.Hello(version=__version__))
+        greeting.time.GetCurrentTime()
+        yield greeting
+        async with aclosing(inner(request, context)) as messages:
+            async for message in messages:
+                yield message
+
+    async def _resolve(
+        self, forward: UnaryHandler, request: proposal_service_pb2.ResolveProposalRequest, context: Any
+    ) -> proposal_service_pb2.ResolveProposalResponse:
+        """Decide on a proposal, so that its loop continues."""
+        address = RunAddress(request.project, request.run)
+        if request.HasField("accept"):
+            await self.check_seen(address)
+            if effect := await waiting_effect(self.ledger, address, request.path):
+                check_acceptance(effect, request.accept)
+        answer: proposal_service_pb2.ResolveProposalResponse = await self.hubs.answer(forward, request, context)
+        self.scheduler.kick(address)
+        return answer
 
     async def _submit(
         self, forward: UnaryHandler, request: pb.SubmitCommandRequest, context: Any
