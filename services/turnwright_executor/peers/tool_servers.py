@@ -209,10 +209,7 @@ class GrpcToolServers:
                     stream.cancel()
                     if not is_over:
                         self.cancel(server, call)
-            text = (
-                f"The server {server} has named {STARTS_MAX} starts for one call, and begun nothing: see that it stays "
-                "up, and that one process takes all of its calls."
-            )
+            text = f"{server} has named {STARTS_MAX} starts for one call: see that one process takes its calls, and stays up."
             raise CallFailedError("unavailable:503", text, is_sent=False)
 
     async def _found(self, server: str, call: RemoteCall) -> RegisteredServer:
