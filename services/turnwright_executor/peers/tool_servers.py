@@ -209,7 +209,7 @@ class GrpcToolServers:
                     stream.cancel()
                     if not is_over:
                         self.cancel(server, call)
-            text = f"{server} has named {STARTS_MAX} starts for one call: see that one process takes its calls, and stays up."
+            text = f"{server} has named {STARTS_MAX} starts for one call: one process must take its calls, and stay up."
             raise CallFailedError("unavailable:503", text, is_sent=False)
 
     async def _found(self, server: str, call: RemoteCall) -> RegisteredServer:
