@@ -87,13 +87,18 @@ def own_db(shared_database, request, monkeypatch, tmp_path):
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def own_client(own_db, tmp_path):
-    """A client of a store for one test of a module whose other tests share one."""
+async def own_server(own_db, tmp_path):
+    """A store for one test of a module whose other tests share one."""
     running = await start_store(tmp_path, heartbeat_s=0.2)
-    one = Client(running.address)
+    yield running
+    await running.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_client(own_server):
+    one = Client(own_server.address)
     yield one
     await one.close()
-    await running.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

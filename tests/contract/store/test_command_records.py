@@ -5,11 +5,13 @@ from turnwright.types.v1 import command_record_pb2, entry_pb2
 from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
 from turnwright_values.types import Tier
 
-from contract.store.harness import SQLITE_ONLY, Client, as_tier, new_project, set_, start_store, working_run
+from contract.store.harness import Client, as_tier, new_project, set_, start_store, working_run
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 PATH = "log://turn_1/set/a.txt"
 # Long enough to be compressed.
@@ -79,8 +81,8 @@ async def test_nobody_but_the_runtime_writes_a_record(run, writer):
     assert (await run.entry(PATH)).record == RECORD
 
 
-async def test_a_token_below_the_runtime_writes_no_record(server, run):
-    plugin = as_tier(server.address, Tier.PLUGIN)
+async def test_a_token_below_the_runtime_writes_no_record(run):
+    plugin = as_tier(run.client.peer.address, Tier.PLUGIN)
     for writer in (Tier.UNSPECIFIED, Tier.SYSTEM):
         error = await refused(plugin.call("WriteEntries", **run.address, writes=[recorded(writer=writer)]))
         assert error.reason in (Reason.WRITER_FORBIDDEN, Reason.TIER_FORBIDDEN)
@@ -133,8 +135,7 @@ async def test_a_claim_brings_what_the_commands_have_come_through(run):
     assert (record.path, record.record) == (PATH, RECORD)
 
 
-@SQLITE_ONLY
-async def test_a_record_is_there_after_a_restart(tmp_path):
+async def test_a_record_is_there_after_a_restart(tmp_path, own_db):
     server = await start_store(tmp_path)
     client = Client(server.address)
     run = await working_run(client, await new_project(client), "r")

@@ -40,6 +40,7 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import IMAGES_MAX, WRITES_MAX
 from turnwright_core.titles import title_in
@@ -47,7 +48,8 @@ from turnwright_store.app import import_run
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.sql.tables import runs
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def text_of(run: Run, **fields: Any) -> bytes:
@@ -411,7 +413,7 @@ def kept_rows(db: str, home: Path) -> dict[str, int]:
     return {name: count for name, count in row_counts(db, home).items() if name != "chunks"}
 
 
-async def test_an_import_that_breaks_off_leaves_nothing(db, tmp_path) -> None:
+async def test_an_import_that_breaks_off_leaves_nothing(own_db, tmp_path) -> None:
     store = await start_store(tmp_path, heartbeat_s=0.2, purge_after_s=0.1, purge_every_s=0.1)
     client = Client(store.address)
     project = await new_project(client)
@@ -419,7 +421,7 @@ async def test_an_import_that_breaks_off_leaves_nothing(db, tmp_path) -> None:
     for index in range(12):
         await client.call("WriteEntries", **run.address, writes=[set_(f"known://{index}", "x" * 300_000)])
     text = await text_of(run)
-    before = kept_rows(db, tmp_path)
+    before = kept_rows(own_db, tmp_path)
 
     async def parts() -> AsyncIterator[documents.ImportRunRequest]:
         yield documents.ImportRunRequest(project=project, run="copy")
@@ -428,15 +430,15 @@ async def test_an_import_that_breaks_off_leaves_nothing(db, tmp_path) -> None:
 
     with pytest.raises(TurnwrightError, match="cut off"):
         await client.peer.upload(client.rpc("ImportRun"), parts(), 60)
-    assert kept_rows(db, tmp_path)["versions"] > before["versions"]
+    assert kept_rows(own_db, tmp_path)["versions"] > before["versions"]
     with pytest.raises(TurnwrightError) as caught:
         await client.call("GetRun", project=project, run="copy")
     assert caught.value.reason is Reason.RUN_NOT_FOUND
     assert [one.run for one in (await client.call("ListRuns", project=project)).runs] == ["r1"]
-    with connected(db, tmp_path) as connection:
+    with connected(own_db, tmp_path) as connection:
         # As if the time had passed for which it is kept.
         connection.execute(update(runs).where(runs.c.removed_ms > 0).values(removed_ms=1))
-    while kept_rows(db, tmp_path) != before:  # noqa: ASYNC110 - the purge tells nobody
+    while kept_rows(own_db, tmp_path) != before:  # noqa: ASYNC110 - the purge tells nobody
         await asyncio.sleep(0.05)
     assert (await imported(client, project, text, run="copy")).run.run == "copy"
     await client.close()
@@ -704,12 +706,12 @@ async def test_two_names_of_one_message_are_not_restored(client, project) -> Non
     assert (await run.view()).kept == before
 
 
-async def test_a_restore_keeps_to_the_most_entries_of_a_run(server, client, project, tmp_path) -> None:
-    run = await busy_run(client, project)
-    staged_id = await staged(client, project, json.dumps(TRAJECTORY).encode())
-    await server.stop()
+async def test_a_restore_keeps_to_the_most_entries_of_a_run(own_server, own_client, own_project, tmp_path) -> None:
+    run = await busy_run(own_client, own_project)
+    staged_id = await staged(own_client, own_project, json.dumps(TRAJECTORY).encode())
+    await own_server.stop()
     store = await start_store(tmp_path, write_limits=WriteLimits(run_entries_max=30))
-    run = Run(Client(store.address), project, "r1")
+    run = Run(Client(store.address), own_project, "r1")
     await restored(run, staged_id)
     before = (await run.view()).kept
     with pytest.raises(TurnwrightError, match="entries; the limit is 30") as caught:
@@ -728,12 +730,12 @@ async def test_a_draft_is_counted_by_a_rate_within_bounds(client, project) -> No
         assert 0 < json.loads((await run.entry("draft://main")).attributes_json)["tokens"] <= 16 * most
 
 
-async def test_a_staged_document_is_for_whom_it_was_staged_and_the_eldest_goes(server, client, project) -> None:
+async def test_a_staged_document_is_for_whom_it_was_staged_and_the_eldest_goes(client, project) -> None:
     run = await working_run(client, project, "r1")
     await run.end(0, loop=(200, "update", "Done."))
     text = json.dumps(TRAJECTORY).encode()
     first, *more = [await staged(client, project, text) for _ in range(import_run.rows.STAGED_MAX + 1)]
-    bob = as_tier(server.address, Tier.CLIENT, "bob")
+    bob = as_tier(client.peer.address, Tier.CLIENT, "bob")
     for who, staged_id in ((client, first), (bob, more[0]), (client, ""), (client, f"{more[0]}~")):
         with pytest.raises(TurnwrightError, match="Import it again") as caught:
             await restored(Run(who, project, "r1"), staged_id)
@@ -760,22 +762,22 @@ async def test_a_document_of_too_many_entries_is_not_staged(client, project) -> 
     assert caught.value.reason is Reason.LIMIT_EXCEEDED
 
 
-async def test_what_is_staged_expires_with_all_its_rows_and_what_was_restored_stays(db, tmp_path) -> None:
+async def test_what_is_staged_expires_with_all_its_rows_and_what_was_restored_stays(own_db, tmp_path) -> None:
     store = await start_store(tmp_path, heartbeat_s=0.2, purge_after_s=0.1, purge_every_s=0.1)
     client = Client(store.address)
     project = await new_project(client)
     run = await working_run(client, project, "r1")
     await run.end(0, loop=(200, "update", "Done."))
-    before = kept_rows(db, tmp_path)
+    before = kept_rows(own_db, tmp_path)
     staged_id = await staged(client, project, json.dumps(TRAJECTORY).encode())
     await restored(run, staged_id)
     shown = words(await conversation(run))
-    with connected(db, tmp_path) as connection:
+    with connected(own_db, tmp_path) as connection:
         # As if its hour had passed.
         connection.execute(update(runs).where(runs.c.removed_ms > 0).values(removed_ms=1))
-    while kept_rows(db, tmp_path)["runs"] != before["runs"]:  # noqa: ASYNC110 - the purge tells nobody
+    while kept_rows(own_db, tmp_path)["runs"] != before["runs"]:  # noqa: ASYNC110 - the purge tells nobody
         await asyncio.sleep(0.05)
-    assert kept_rows(db, tmp_path)["scopes"] == before["scopes"]
+    assert kept_rows(own_db, tmp_path)["scopes"] == before["scopes"]
     assert words(await conversation(run)) == shown
     with pytest.raises(TurnwrightError, match="Import it again"):
         await restored(run, staged_id)

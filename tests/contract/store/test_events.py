@@ -8,12 +8,14 @@ from turnwright.types.v1 import command_record_pb2, plan_pb2
 from turnwright_values.types import Tier
 
 from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_, start_store
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import EVENT_SUBKINDS
 from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_store.domain.limits import WriteLimits
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 PAYLOAD_MAX = 64 * 1024
 SUBKINDS = [
@@ -78,13 +80,13 @@ async def test_an_event_can_be_archived_and_removed(run):
     assert await run.entry("event://turn_1/tick/a") is None
 
 
-async def test_events_survive_a_restart(tmp_path, server, run):
-    await run.write(set_("event://turn_1/tick/a", "x", attributes(payload={"n": 1})))
-    before = await run.entry("event://turn_1/tick/a")
-    await server.stop()
+async def test_events_survive_a_restart(tmp_path, own_server, own_run):
+    await own_run.write(set_("event://turn_1/tick/a", "x", attributes(payload={"n": 1})))
+    before = await own_run.entry("event://turn_1/tick/a")
+    await own_server.stop()
     again = await start_store(tmp_path)
     client = Client(again.address)
-    after = await Run(client, run.project, run.alias).entry("event://turn_1/tick/a")
+    after = await Run(client, own_run.project, own_run.alias).entry("event://turn_1/tick/a")
     await client.close()
     await again.stop()
     assert after == before
@@ -278,13 +280,13 @@ async def test_a_comment_that_is_too_long_for_a_payload_is_cut_and_the_decision_
     assert (payload["comment"].startswith("\x01"), payload["comment"].endswith("[cut]")) == (True, True)
 
 
-async def test_a_decision_is_taken_and_told_however_many_entries_the_run_has(tmp_path, server, run):
+async def test_a_decision_is_taken_and_told_however_many_entries_the_run_has(tmp_path, own_server, own_run):
     """A run that is full could never go on otherwise."""
-    await run.begin()
-    await run.write(proposal(), run_status=202)
-    await server.stop()
+    await own_run.begin()
+    await own_run.write(proposal(), run_status=202)
+    await own_server.stop()
     store = await start_store(tmp_path, write_limits=WriteLimits(run_entries_max=2))
-    run = Run(Client(store.address), run.project, run.alias)
+    run = Run(Client(store.address), own_run.project, own_run.alias)
     await run.claim()
     assert (await refused(run.write(set_("known://a", "x")))).metadata["field"] == "run_entries"
     assert (await resolve(run, reject={})).entry.outcome == "rejected:403"
@@ -293,10 +295,10 @@ async def test_a_decision_is_taken_and_told_however_many_entries_the_run_has(tmp
     await store.stop()
 
 
-async def test_a_proposal_that_expires_writes_one_event(tmp_path, server, run):
-    await server.stop()
+async def test_a_proposal_that_expires_writes_one_event(tmp_path, own_server, own_run):
+    await own_server.stop()
     store = await start_store(tmp_path, proposal_expire_s=0.4)
-    run = Run(Client(store.address), run.project, run.alias)
+    run = Run(Client(store.address), own_run.project, own_run.alias)
     await run.claim()
     await run.begin()
     await run.write(proposal(), run_status=202)

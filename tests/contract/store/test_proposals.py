@@ -9,9 +9,11 @@ from turnwright_values.types import State, Tier
 
 from cases import params
 from contract.store.harness import FAILED, PROPOSED, RECORDED, as_tier, set_
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 RECORD = "log://turn_1/sh/ls"
 
@@ -50,11 +52,11 @@ async def refused(call) -> TurnwrightError:
     return caught.value
 
 
-async def test_an_accepted_record_goes_back_to_its_owner(server, run, proposed):
+async def test_an_accepted_record_goes_back_to_its_owner(run, proposed):
     """RU040: the decision, and who made it, stand in the record, beside what shall happen."""
     await run.begin()
     before = await run.write(proposed, run_status=202)
-    alice = as_tier(server.address, Tier.CLIENT)
+    alice = as_tier(run.client.peer.address, Tier.CLIENT)
     answer = await resolve(alice, run, accept={"comment": "go on"})
     assert (answer.entry.state, answer.entry.body, answer.entry.outcome) == (RECORDED, "ls", "")
     assert answer.entry == await run.entry(RECORD)
@@ -94,11 +96,11 @@ async def test_a_proposal_that_is_no_command_is_decided_too_and_nothing_is_carri
     ids=["accepted", "rejected"],
 )
 async def test_who_comes_too_late_is_told_what_was_decided_and_by_whom(
-    server, client, run, proposed, decision, word, past, state
+    client, run, proposed, decision, word, past, state
 ):
     await run.begin()
     await run.write(proposed)
-    alice = as_tier(server.address, Tier.CLIENT)
+    alice = as_tier(run.client.peer.address, Tier.CLIENT)
     await resolve(alice, run, **decision)
     for again in (ACCEPT, REJECT):
         error = await refused(resolve(client, run, **again))
@@ -109,8 +111,8 @@ async def test_who_comes_too_late_is_told_what_was_decided_and_by_whom(
     await alice.close()
 
 
-async def test_two_that_decide_at_once_cannot_both_win(server, run, proposed):
-    people = [as_tier(server.address, Tier.CLIENT, f"p{number}") for number in range(8)]
+async def test_two_that_decide_at_once_cannot_both_win(run, proposed):
+    people = [as_tier(run.client.peer.address, Tier.CLIENT, f"p{number}") for number in range(8)]
     await run.begin()
     await run.write(proposed)
     answers = await asyncio.gather(
@@ -177,10 +179,10 @@ async def test_what_is_no_proposal_cannot_be_decided(client, run):
     assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, "comment")
 
 
-async def test_the_model_cannot_decide_its_own_proposal(server, run, proposed):
+async def test_the_model_cannot_decide_its_own_proposal(run, proposed):
     await run.begin()
     await run.write(proposed)
-    model = as_tier(server.address, Tier.MODEL)
+    model = as_tier(run.client.peer.address, Tier.MODEL)
     assert (await refused(resolve(model, run))).reason is Reason.RIGHT_MISSING
     assert (await run.entry(RECORD)).state == PROPOSED
     await model.close()
