@@ -170,10 +170,10 @@ class Connections:
 
     async def renew(self, server: McpServer) -> None:
         """End what was opened with another login, for one project or, if it is the operator's, for all."""
-        for one in [*self._known]:
-            is_same = one.name == server.name and one.is_shared == server.is_shared
-            if is_same and (one.is_shared or one.project == server.project):
-                await self._known.pop(one).close()
+        same = [one for one in self._known if (one.name, one.is_shared) == (server.name, server.is_shared)]
+        ended = [one for one in same if one.is_shared or one.project == server.project]
+        # All are forgotten before one is waited for: another login may end them, too.
+        await asyncio.gather(*(self._known.pop(one).close() for one in ended))
 
     def _forget(self) -> None:
         rests = [server for server, one in self._known.items() if not one.is_live]

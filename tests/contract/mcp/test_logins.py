@@ -300,3 +300,11 @@ async def test_a_server_elsewhere_leads_to_no_address_of_this_host(server):
     # Its authorization server has named a way to revoke tokens at this host: nothing is sent there.
     assert await server.seen() == before
     assert not kept(server).exists()
+
+
+async def test_logouts_at_once_end_each_session_once(server):
+    await server.log_in()
+    await server.whoami()
+    await server.bridge.dispatch({**server.registration, "effects": {"*": "read_only"}}, "whoami")
+    await asyncio.gather(*(server.step(end={}) for _ in range(3)))
+    assert await server.needs_login()
