@@ -10,7 +10,6 @@ from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.files.projects import Projects
 from turnwright_executor.peers.status import Status
-from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.rpc.forwarding import OpenWatches
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectReads
@@ -39,16 +38,15 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
     store = peers["store"]
     # Only holders of the secret call it: nothing is granted.
     policy = Policy(lambda: 0)
-    ledger = StoreLedger(store, "", "")
     explain = None
     if settings.assembler in local_servers:
         from turnwright_executor.peers.explaining import RecordedPackets  # noqa: PLC0415 - loads what assembles
+        from turnwright_executor.peers.store import StoreLedger  # noqa: PLC0415 - the same
 
-        explain = RecordedPackets(store, peers["assembler"], ledger).explain
+        explain = RecordedPackets(store, peers["assembler"], StoreLedger(store, "", "")).explain
     # What it lacks is UNIMPLEMENTED.
     servicer = ReadingServicer(  # type: ignore[abstract]
         store,
-        ledger,
         explain,
         Status(store, peers["assembler"], peers["provider"], settings, policy).read,
     )

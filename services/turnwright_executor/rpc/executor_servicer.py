@@ -87,7 +87,8 @@ class ExecutorServicer(
         list_tools: Callable[[tools_pb2.ListToolsRequest], Awaitable[tools_pb2.ListToolsResponse]],
         login_step: Callable[[login_service_pb2.LoginRequest], Awaitable[login_service_pb2.LoginResponse]],
     ) -> None:
-        self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self.store = store
+        self.rows: store_service_pb2_grpc.StoreServiceAsyncStub = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs

@@ -1,19 +1,17 @@
-"""What servicers that call the store share: its peer, which runs are there for a caller, and open watches."""
+"""What servicers that call the store share: which runs are there for a caller, and open watches."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.runs.v1.run_service_pb2 import GetRunRequest
-from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright_values.types import Right
 
 from turnwright_core.errors import Reason, fault, run_not_found
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.models import CheckVendor
 from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
@@ -21,18 +19,6 @@ from turnwright_kit.stream_rights import also_needs
 
 CheckSeen = Callable[[RunAddress], Awaitable[None]]
 """Raises RUN_NOT_FOUND for a run that is not there for the caller."""
-
-
-class Forwarding:
-    """Base class of the servicers: the peer of the store, and the list of vendors."""
-
-    store: Peer
-    rows: store_service_pb2_grpc.StoreServiceAsyncStub
-    check_vendor: CheckVendor
-
-    async def check_seen(self, request: Any) -> None:
-        """Refuse what is done here with a run that is not there for the caller. Raises RUN_NOT_FOUND."""
-        await check_seen(self.store, RunAddress(request.project, request.run))
 
 
 async def check_seen(store: Peer, address: RunAddress) -> None:

@@ -6,21 +6,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, tools_pb2
-from turnwright.store.v1 import store_service_pb2_grpc
 
-from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.rpc.forwarding import Forwarding
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.rpc.forwarding import check_seen
 from turnwright_kit.peer import Peer
 
 
-class QueryRpcs(Forwarding):
+class QueryRpcs:
     """Read-only rpcs. They are made in the executor's name: whoever may call them may read."""
+
+    store: Peer
 
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
 
     _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
 
     _list_tools: Callable[[tools_pb2.ListToolsRequest], Awaitable[tools_pb2.ListToolsResponse]]
+
+    async def check_seen(self, request: Any) -> None:
+        """Refuse what is done here with a run that is not there for the caller. Raises RUN_NOT_FOUND."""
+        await check_seen(self.store, RunAddress(request.project, request.run))
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         return await self._list_tools(request)
@@ -44,11 +49,9 @@ class ReadingServicer(
     def __init__(
         self,
         store: Peer,
-        ledger: Ledger,
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]] | None,
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
     ) -> None:
-        self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
-        self._ledger, self._status = ledger, status
+        self.store, self._status = store, status
         if explain:
             self._explain = explain
