@@ -5,18 +5,16 @@ beside the repository. Without them the comparison is left out.
 """
 
 import ast
-import gc
 import os
 import re
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from needs import left_out
+from parsed import REPO, trees
 
-REPO = Path(__file__).resolve().parents[2]
 ROWS_FILE = "tests/rows.toml"
 DOCUMENTS = ("rummy", "refact", "opencode", "acp")
 STATUSES = ("open", "done")
@@ -68,9 +66,9 @@ def proof_problem(node_id: str) -> str | None:
     path, *names = node_id.partition("[")[0].split("::")
     if not names or not path.startswith("tests/"):
         return f"{node_id!r} is no test id; write tests/<path>.py::[Class::]function"
-    if not (REPO / path).is_file():
+    if path not in trees("tests"):
         return f"{path} does not exist; name the test's new place or make the row open"
-    scope = parse(path).body
+    scope = trees("tests")[path].body
     for name in names:
         found = next((node for node in scope if getattr(node, "name", None) == name), None)
         if found is None:
@@ -79,18 +77,6 @@ def proof_problem(node_id: str) -> str | None:
             return f"{path}::{name} is marked {marks.pop()}, so it proves nothing"
         scope = found.body
     return None
-
-
-@cache
-def parse(path: str) -> ast.Module:
-    """The syntax tree of a file of the repository."""
-    text = (REPO / path).read_text(encoding="utf-8")
-    # A finalizer that runs while a tree is built upsets the parser's count of its depth (SystemError, CPython 3.11).
-    gc.disable()
-    try:
-        return ast.parse(text, path)
-    finally:
-        gc.enable()
 
 
 def decorator_name(node: ast.expr) -> str:
