@@ -14,10 +14,10 @@ _PRIORITIES: Final = ("high", "medium", "low")
 _STATUSES: Final = ("pending", "in_progress", "completed")
 _log = get_logger("mcp")
 
-SessionUpdate = dict[str, Any]
+AgentUpdate = dict[str, Any]
 
 
-def read_update(params: Any) -> SessionUpdate | None:
+def read_update(params: Any) -> AgentUpdate | None:
     """The update of a `session/update`, without what is unknown or malformed; None if it cannot be read."""
     notification = params if isinstance(params, dict) else {}
     update = notification.get("update")
@@ -28,7 +28,7 @@ def read_update(params: Any) -> SessionUpdate | None:
     return read
 
 
-def _update(update: SessionUpdate) -> SessionUpdate | None:
+def _update(update: AgentUpdate) -> AgentUpdate | None:
     kind = update.get("sessionUpdate")
     match kind:
         case "plan_update" if plan := _plan(update.get("plan")):
@@ -60,12 +60,12 @@ OTHERS: Final = frozenset(
 """Kinds of updates that have nothing to do with plans."""
 
 
-def _plan(value: Any) -> SessionUpdate | None:
+def _plan(value: Any) -> AgentUpdate | None:
     plan = value if isinstance(value, dict) else {}
     plan_id, kind = plan.get("planId"), plan.get("type")
     if not isinstance(plan_id, str):
         return None
-    read: SessionUpdate = {"type": kind, "planId": plan_id}
+    read: AgentUpdate = {"type": kind, "planId": plan_id}
     match kind:
         case "items" if "entries" in plan:
             read["entries"] = _entries(plan["entries"])
@@ -81,7 +81,7 @@ def _plan(value: Any) -> SessionUpdate | None:
     return _with_meta(read, plan)
 
 
-def _entries(value: Any) -> list[SessionUpdate]:
+def _entries(value: Any) -> list[AgentUpdate]:
     found = value if isinstance(value, list) else []
     return [_with_meta(_entry(one), one) for one in found if _is_entry(one)]
 
@@ -95,10 +95,10 @@ def _is_entry(value: Any) -> bool:
     )
 
 
-def _entry(value: SessionUpdate) -> SessionUpdate:
+def _entry(value: AgentUpdate) -> AgentUpdate:
     return {name: value[name] for name in ("content", "priority", "status")}
 
 
-def _with_meta(read: SessionUpdate, given: SessionUpdate) -> SessionUpdate:
+def _with_meta(read: AgentUpdate, given: AgentUpdate) -> AgentUpdate:
     meta = given.get("_meta")
     return {**read, "_meta": meta} if isinstance(meta, dict) else read

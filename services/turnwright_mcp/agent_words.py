@@ -10,7 +10,7 @@ from typing import Any, Final
 from acp import schema
 from turnwright.tool.v1 import result_pb2
 
-from turnwright_mcp.agent_updates import SessionUpdate
+from turnwright_mcp.agent_updates import AgentUpdate
 from turnwright_mcp.questions import BODY_CHARS_MAX
 from turnwright_mcp.results import FAILED, text_part
 
@@ -48,7 +48,7 @@ class AgentReport:
         self._plan = ""
         self._cost: dict[str, object] = {}
 
-    def update(self, update: SessionUpdate) -> None:
+    def update(self, update: AgentUpdate) -> None:
         match update:
             case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(text)}}:
                 self._say(text)
