@@ -35,6 +35,8 @@ TAIL_BYTES: Final = 2048
 HTTP_CONNECT_S: Final = 10.0
 LEAVE_S: Final = 2.0
 """Seconds that a server has to end once its input has."""
+READ_BYTES: Final = 64 * 1024
+"""What is read of its output before it is wanted, about: a server that floods has a pipe to fill, not our memory."""
 LINES_PER_S: Final = 1000.0
 """Lines a second that are read of all servers of a project, and as many at once of those that have rested."""
 LINE_BYTES: Final = 16 * 1024
@@ -49,7 +51,7 @@ class Pace:
     def __init__(self) -> None:
         self._paid_s = 0.0
 
-    async def taken(self, data: bytes) -> None:
+    async def taken(self, data: bytes | bytearray) -> None:
         """Wait until as much may be read again; who writes faster waits at a full pipe."""
         now_s = asyncio.get_running_loop().time()
         lines = max(1, data.count(b"\n")) + len(data) // LINE_BYTES
@@ -126,7 +128,7 @@ async def _streams(
 ) -> tuple[asyncio.StreamReader, asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     readers = []
-    for channel, limit in ((1, MESSAGE_BYTES_MAX), (2, TAIL_BYTES)):
+    for channel, limit in ((1, READ_BYTES), (2, TAIL_BYTES)):
         reader = asyncio.StreamReader(limit)
         file = leaving.enter_context(os.fdopen(pipes.take_reader(channel), "rb", 0))
         transport, _ = await loop.connect_read_pipe(lambda reader=reader: asyncio.StreamReaderProtocol(reader), file)  # type: ignore[misc]
@@ -195,14 +197,19 @@ async def _to_the_end(work: Coroutine[None, None, None]) -> None:
 
 async def line_of(reader: asyncio.StreamReader, complaint: Complaint, pace: Pace) -> bytes:
     """A line; empty at the end."""
-    try:
-        line = await reader.readuntil(b"\n")
+    line = bytearray()
+    while len(line) <= MESSAGE_BYTES_MAX:
+        try:
+            line += await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            complaint.reason = complaint.reason or "its output has ended"
+            return b""
+        except asyncio.LimitOverrunError as error:
+            line += await reader.readexactly(error.consumed)
+            continue
         await pace.taken(line)
-        return line
-    except asyncio.IncompleteReadError:
-        complaint.reason = complaint.reason or "its output has ended"
-    except asyncio.LimitOverrunError:
-        complaint.reason = f"it sent a message of more than {MESSAGE_BYTES_MAX} bytes"
+        return bytes(line)
+    complaint.reason = f"it sent a message of more than {MESSAGE_BYTES_MAX} bytes"
     return b""
 
 
