@@ -142,7 +142,8 @@ class Connections:
             if "." in found.args:
                 raise ValueError(f"it starts in /, so write {PROJECT} in place of `.` for the project's folder")
             argv = (*_FROM_THE_ROOT, *(word.replace(PROJECT, str(root)) for word in argv[1:]))
-        return StdioServer(argv, root, environment, self._sandbox, self._pace_of(server), caches)
+        secrets = self._secrets.named(server, found.env)
+        return StdioServer(argv, root, environment, self._sandbox, self._pace_of(server), caches, secrets)
 
     def _transport(self, found: McpConnection, complaint: Complaint) -> AbstractAsyncContextManager[Streams]:
         registration = found.registration

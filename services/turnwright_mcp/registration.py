@@ -172,6 +172,11 @@ class McpSecrets(Struct, frozen=True):
         """Values with secrets in the place of their names. Raises ValueError with a sentence."""
         return {name: _REFERENCE.sub(lambda one: self._read(server, one[1]), text) for name, text in values.items()}
 
+    def named(self, server: McpServer, values: Mapping[str, str]) -> frozenset[str]:
+        """The secrets that values name. Raises ValueError with a sentence."""
+        names = {name for text in values.values() for name in _REFERENCE.findall(text)}
+        return frozenset(filter(None, (self._read(server, name) for name in names)))
+
     def _read(self, server: McpServer, name: str) -> str:
         path = self.folder(server) / name
         try:

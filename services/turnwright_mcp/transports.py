@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -66,13 +66,18 @@ class Complaint:
     def __init__(self) -> None:
         self.reason = ""
         self.tail = b""
+        self.secrets: Collection[str] = ()
+        """What nobody is told of the tail: many programs complain of a key by showing it."""
         self.login = ""
         """That somebody has to log in, and how; empty: nobody has to."""
         self.ended: Callable[[], None] = lambda: None
         """Is called once the server's output has ended."""
 
     def words(self) -> str:
-        output = " ".join(self.tail.decode(errors="replace").split())[-300:]
+        tail = self.tail.decode(errors="replace")
+        for secret in self.secrets:
+            tail = tail.replace(secret, "***")
+        output = " ".join(tail.split())[-300:]
         return "; ".join(filter(None, (self.reason or self.login, output and f"it said: {output}")))
 
 
@@ -85,10 +90,13 @@ class StdioServer(Struct, frozen=True):
     sandbox: Sandbox
     pace: Pace
     caches: str = ""
+    secrets: frozenset[str] = frozenset()
+    """Those in its environment."""
 
     @asynccontextmanager
     async def opened(self, complaint: Complaint) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Its output and its input while it runs. Raises OSError if it cannot be started."""
+        complaint.secrets = self.secrets
         given = {**allowed_environment(os.environ), **self.environment}
         command = ConfinedCommand(self.argv, self.root, given, LIMITS, caches=self.caches)
         async with AsyncExitStack() as leaving:

@@ -204,7 +204,7 @@ def main():
     if KIND == "never-starts":
         time.sleep(1000)
     if KIND == "no-program":
-        sys.stderr.write("I have no key.\n")
+        sys.stderr.write(f"This is none: {os.environ.get('KEY')}. I have no key.\n")
         sys.exit(4)
     while True:
         request = receive()

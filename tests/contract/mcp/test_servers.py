@@ -202,3 +202,10 @@ async def test_nobody_calls_without_the_secret_of_the_deployment(tmp_path):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await bridge.stub.Describe(DescribeRequest(project="p"), metadata=metadata)
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_what_a_program_says_of_its_secrets_is_told_to_nobody(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        secret(tmp_path, "_shared", "KEY", "shared-key\n")
+        error = await bridge.refused(hostile("no-program", env={"KEY": "Bearer ${KEY}"}))
+        assert "This is none: Bearer ***. I have no key." in error.details()
