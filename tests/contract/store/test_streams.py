@@ -27,10 +27,12 @@ from contract.store.harness import (
     set_,
     start_store,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.domain.limits import WriteLimits
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 RECORD = "log://turn_0/sh/make_all"
 OUT, ERR = "sh://turn_0/make_all_1", "sh://turn_0/make_all_2"
@@ -115,9 +117,9 @@ async def test_a_registered_scheme_has_streams(run):
     assert [one.path for one in answer.channels] == ["tail://turn_0/app.log_1", "tail://turn_0/app.log_3"]
 
 
-async def test_streams_are_no_matter_of_models(run, server):
+async def test_streams_are_no_matter_of_models(run):
     await opened(run)
-    other = as_tier(server.address, Tier.MODEL)
+    other = as_tier(run.client.peer.address, Tier.MODEL)
     calls = {"OpenStream": {"tool": "sh", "target": "x"}, "AppendStream": {"channel": 1}, "EndStream": {"end": 1}}
     for rpc, fields in calls.items():
         path = {} if rpc == "OpenStream" else {"path": RECORD}
@@ -165,9 +167,9 @@ async def test_another_channel_opens_with_its_first_piece(run):
     assert await seen(run, "sh://turn_0/make_all_7") == [(STREAMING, "", "notes")]
 
 
-async def test_only_its_producer_adds_to_a_stream(run, server):
+async def test_only_its_producer_adds_to_a_stream(run):
     await opened(run)
-    other = as_tier(server.address, Tier.CLIENT, "other")
+    other = as_tier(run.client.peer.address, Tier.CLIENT, "other")
     error = await refused(grow(run, "x", by=other))
     assert (error.reason, error.metadata["from"]) == (Reason.TRANSITION_FORBIDDEN, "foreign")
     assert (await refused(end(run, COMPLETED, by=other))).reason is Reason.TRANSITION_FORBIDDEN
@@ -199,11 +201,11 @@ async def test_a_record_of_an_open_turn_is_ended_by_its_producer(run):
         (STOPPED, {}, CANCELLED, "cancelled:499", "stopped 'make all'"),
     ],
 )
-async def test_the_end_stands_in_the_channels_and_in_the_record(run, server, how, fields, state, outcome, body):
+async def test_the_end_stands_in_the_channels_and_in_the_record(run, how, fields, state, outcome, body):
     # RU176, RU235-RU237
     await opened(run)
     await grow(run, "built\n")
-    by = as_tier(server.address, Tier.CLIENT, "other") if how == STOPPED else run.client
+    by = as_tier(run.client.peer.address, Tier.CLIENT, "other") if how == STOPPED else run.client
     assert await end(run, how, by=by, **fields) == [(1, 6, state), (2, 0, state)]
     assert await seen(run, OUT, ERR) == [(state, outcome, "built\n"), (state, outcome, "")]
     record = await run.entry(RECORD)
@@ -297,7 +299,7 @@ async def after_beats(begin, beat, look, within_s):
     return found if time.monotonic() < last_s + within_s else None
 
 
-async def test_a_stream_whose_producer_vanished_ends(tmp_path):
+async def test_a_stream_whose_producer_vanished_ends(tmp_path, own_db):
     # RU237: cleans stale 102
     async with quick_store(tmp_path, stream_grace_s=120) as (client, project):
         run = await new_run(client, project, "r")
@@ -315,7 +317,7 @@ async def test_a_stream_whose_producer_vanished_ends(tmp_path):
         assert record.body.startswith("producer lost 'make all', its producer is gone")
 
 
-async def test_a_stream_lives_while_one_of_its_channels_hears_of_its_producer(tmp_path):
+async def test_a_stream_lives_while_one_of_its_channels_hears_of_its_producer(tmp_path, own_db):
     async with quick_store(tmp_path, stream_grace_s=1) as (client, project):
         found = None
         while found is None:
@@ -325,7 +327,7 @@ async def test_a_stream_lives_while_one_of_its_channels_hears_of_its_producer(tm
         assert found == [(STREAMING, "", ""), (STREAMING, "", "")]
 
 
-async def test_a_silent_command_lives_as_long_as_the_lease_of_its_owner(tmp_path):
+async def test_a_silent_command_lives_as_long_as_the_lease_of_its_owner(tmp_path, own_db):
     channel = "sh://turn_1/sleep_1"
     async with quick_store(tmp_path, lease_s=1) as (client, project):
         found = None
@@ -350,7 +352,7 @@ async def test_a_silent_command_lives_as_long_as_the_lease_of_its_owner(tmp_path
         assert (await run.entry("log://turn_1/sh/sleep")).status == 100
 
 
-async def test_an_entry_that_streams_without_being_a_channel_ends_too(tmp_path):
+async def test_an_entry_that_streams_without_being_a_channel_ends_too(tmp_path, own_db):
     async with quick_store(tmp_path) as (client, project):
         run = await new_run(client, project, "r")
         write = write_pb2.EntryWrite(path="known://slow", writer=Tier.PLUGIN, set={"body": "so", "state": STREAMING})
@@ -358,7 +360,7 @@ async def test_an_entry_that_streams_without_being_a_channel_ends_too(tmp_path):
         assert (await settled(run, "known://slow")).outcome == "producer_lost:499"
 
 
-async def test_a_stream_whose_record_is_full_ends_without_figures_and_keeps_no_other_from_its_end(tmp_path):
+async def test_a_stream_whose_record_is_full_ends_without_figures_and_keeps_no_other_from_its_end(tmp_path, own_db):
     async with quick_store(tmp_path, write_limits=WriteLimits(attributes_bytes_max=1024)) as (client, project):
         full, other = await new_run(client, project, "full"), await new_run(client, project, "other")
         for run in (full, other):
