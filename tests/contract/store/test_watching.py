@@ -17,11 +17,13 @@ from contract.store.harness import (
     set_,
     start_store,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from contract.store.watcher import Watcher, is_heartbeat
 from turnwright_core.errors import MissingError, RangeError, Reason, TurnwrightError
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 
-pytestmark = pytest.mark.asyncio
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def test_a_watch_without_a_cursor_begins_now(run):
@@ -208,7 +210,7 @@ async def test_a_cursor_of_another_history_or_of_the_future_is_refused(run):
         assert caught.value.reason is Reason.CURSOR_FOREIGN
 
 
-async def test_a_watch_ends_when_the_store_drains(tmp_path):
+async def test_a_watch_ends_when_the_store_drains(tmp_path, own_db):
     server = await start_store(tmp_path, heartbeat_s=600)
     client = Client(server.address)
     run = await new_run(client, await new_project(client), "r")
