@@ -21,6 +21,9 @@ from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_scope, open_session
 from turnwright_cli.tools import CHECK_S, MCP_ADDRESS, register, show_checked
+from turnwright_client import Client
+from turnwright_core.errors import Reason, fault
+from turnwright_core.suggestions import unknown_model, unknown_vendor
 
 PROJECT_FILE: Final = ".mcp.json"
 FILE_BYTES_MAX: Final = 256 * 1024
@@ -153,7 +156,9 @@ async def serve(
     async def connect() -> AsyncGenerator[AgentTools, None]:
         async with open_session(call.settings, stays=False) as session:
             project = await session.client.init_project(call.root)
-            yield AgentTools(session.client, project.name, model or call.defaults.model or "")
+            model_of_runs = model or call.defaults.model or ""
+            await _check_model(session.client, model_of_runs)
+            yield AgentTools(session.client, project.name, model_of_runs)
 
     if not http:
         await serve_agent(connect)
@@ -172,3 +177,16 @@ async def serve(
                 text = f"Nothing can listen at port {at.port} of {at.host}: {why}. Name another one with --port."
                 raise FailureError(FAILED, text) from None
     return 0
+
+
+async def _check_model(client: Client, model: str) -> None:
+    """Refuse a model that no run can have, before anybody gives a task. Raises FailureError, MODEL_NOT_FOUND."""
+    vendor, slash, _ = model.partition("/")
+    if slash:
+        vendors = [one.name for one in (await client.get_status()).vendors]
+        if vendor not in vendors:
+            raise usage(unknown_vendor(safe_line(vendor), vendors))
+    elif model:
+        known = [one.alias for one in await client.list_models()]
+        if model not in known:
+            raise fault(Reason.MODEL_NOT_FOUND, unknown_model(model, known), model=model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
@@ -12,6 +12,11 @@ def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
     close = get_close_matches(name, tuple(known), 1, likeness)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def unknown_model(alias: str, known: Collection[str]) -> str:
+    listed = ", ".join(known) or "none yet"
+    return f"There is no model {alias!r}{did_you_mean(alias, known)}. Available: {listed}. Or name one as vendor/model."
 
 
 def unknown_vendor(name: str, known: Iterable[str]) -> str:

@@ -214,7 +214,8 @@ def agent_server(tools_of: ToolsOf) -> Server:
 
 async def serve_agent(connect: ConnectTools) -> None:
     """Serve one client on standard input and output until the input ends."""
-    async with stdio_server() as (reads, writes), connect() as tools:
+    # Nothing is read before the agent is there: a reader of the input could only be stopped by the input's end.
+    async with connect() as tools, stdio_server() as (reads, writes):
         server = agent_server(lambda _: tools)
         await server.run(reads, writes, server.create_initialization_options())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.executor.v1 import (
@@ -39,7 +39,7 @@ from turnwright_core.limits import (
     PAGE_SIZE_MAX,
     PROMPT_BYTES_MAX,
 )
-from turnwright_core.suggestions import did_you_mean
+from turnwright_core.suggestions import unknown_model
 from turnwright_core.wire.entries import cursor_from_pb, entry_to_pb
 from turnwright_core.wire.runs import constraint_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
@@ -57,7 +57,6 @@ from turnwright_kit.identity.caller import Caller, current_caller
 from turnwright_kit.identity.policy import Policy
 from turnwright_kit.peer import Peer
 
-NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""
 
 
@@ -184,9 +183,7 @@ class ExecutorServicer(
         found = self.store.items(models.ListModels, request, lambda page: page.models)
         names = [model.alias async for model in found]
         if alias not in names:
-            available = ", ".join(names[:NAMED_MAX]) or "none"
-            problem = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
-            raise fault(Reason.MODEL_NOT_FOUND, f"{problem} Or name one as vendor/model.", model=alias)
+            raise fault(Reason.MODEL_NOT_FOUND, unknown_model(alias, names), model=alias)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first.

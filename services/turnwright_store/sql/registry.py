@@ -16,7 +16,7 @@ from turnwright_values.types import Assembly, Capabilities, Model, Price, Projec
 
 from turnwright_core.errors import Reason, fault, project_not_found
 from turnwright_core.schemes import Scheme
-from turnwright_core.suggestions import did_you_mean
+from turnwright_core.suggestions import unknown_model
 from turnwright_store.sql.clauses import insertion, picked
 from turnwright_store.sql.scopes import find_meta, put_meta
 from turnwright_store.sql.tables import meta, models, projects, schemes
@@ -183,8 +183,8 @@ def get_model(connection: Connection, alias: str) -> Model:
 
 
 def model_not_found(connection: Connection, alias: str) -> Exception:
-    near = did_you_mean(alias, connection.execute(_ALIASES).scalars())
-    return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}{near}.", model=alias)
+    known = list(connection.execute(_ALIASES).scalars())
+    return fault(Reason.MODEL_NOT_FOUND, unknown_model(alias, known), model=alias, available=",".join(known))
 
 
 def list_models(connection: Connection, after: str, page: int) -> list[Model]:
@@ -224,21 +224,15 @@ def delete_model(connection: Connection, alias: str) -> bool:
 
 def model_required(connection: Connection) -> Exception:
     """The error for a request without a model if there is no default (RU100)."""
-    if not list(connection.execute(_ALIASES).scalars()):
+    known = list(connection.execute(_ALIASES).scalars())
+    if not known:
         return fault(
             Reason.MODEL_REQUIRED,
             "No model is configured. Run `turnwright init`, or name one as vendor/model: `--model openrouter/...`.",
             available="",
         )
-    return _missing_model(connection, Reason.MODEL_REQUIRED, "Name a model.")
-
-
-def _missing_model(connection: Connection, reason: Reason, problem: str, **about: str) -> Exception:
-    available = list(connection.execute(_ALIASES).scalars())
-    listed = ", ".join(available) or "none yet"
-    return fault(
-        reason, f"{problem} Available: {listed}. Or name one as vendor/model.", **about, available=",".join(available)
-    )
+    problem = f"Name a model. Available: {', '.join(known)}. Or name one as vendor/model."
+    return fault(Reason.MODEL_REQUIRED, problem, available=",".join(known))
 
 
 def list_schemes(connection: Connection) -> list[Scheme]:

@@ -125,3 +125,27 @@ async def test_a_wrong_call_is_told_what_is_wrong(bench, tool, arguments, words)
         answer = await client.call_tool(tool, arguments)
         assert answer.is_error
         assert words in answer.content[0].text
+
+
+@pytest.mark.parametrize(("model", "words"), [("n", "no model 'n'"), ("nobody/x", "no vendor nobody")])
+async def test_a_model_that_is_not_there_is_told_before_any_call(bench, model, words):
+    bench.script("m", DONE)
+    task = await asyncio.to_thread(bench.run, "act", "-m", model, "Do.")
+    process = await asyncio.create_subprocess_exec(
+        *bench.command("mcp", "serve", "-m", model),
+        env=bench.env(),
+        cwd=bench.project,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        # Its input stays open, as that of a client that waits for an answer.
+        async with asyncio.timeout(60):
+            said = [await stream.read() for stream in (process.stdout, process.stderr)]
+            ended = await process.wait()
+    finally:
+        process.stdin.close()
+        await process.wait()
+    assert (ended, *said) == (task.returncode, b"", task.stderr.encode())
+    assert words in task.stderr
