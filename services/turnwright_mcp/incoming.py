@@ -27,7 +27,7 @@ class OpenStreams:
 
     def __init__(self, streams: Streams) -> None:
         reads, writes = streams
-        waiting: set[types.RequestId] = set()
+        waiting: dict[types.RequestId | None, bool] = {}
         self._streams = _Reads(reads, writes, waiting), _Writes(writes, waiting)
 
     async def __aenter__(self) -> Any:
@@ -38,9 +38,9 @@ class OpenStreams:
 
 
 class _Stream:
-    """A stream of messages, and the ids of the requests that wait for an answer."""
+    """A stream of messages, and the ids of the requests that wait for an answer: whether that is being sent."""
 
-    def __init__(self, stream: Any, waiting: set[types.RequestId]) -> None:
+    def __init__(self, stream: Any, waiting: dict[types.RequestId | None, bool]) -> None:
         self._stream, self._waiting = stream, waiting
 
     async def aclose(self) -> None:
@@ -56,7 +56,7 @@ class _Stream:
 class _Reads(_Stream):
     """What a server sends."""
 
-    def __init__(self, stream: Any, writes: Any, waiting: set[types.RequestId]) -> None:
+    def __init__(self, stream: Any, writes: Any, waiting: dict[types.RequestId | None, bool]) -> None:
         super().__init__(stream, waiting)
         self._writes = writes
 
@@ -68,7 +68,7 @@ class _Reads(_Stream):
                 self._received(message)
                 return found
             if not (problem := self._problem(message)):
-                self._waiting.add(coerce_request_id(message.id))
+                self._waiting[coerce_request_id(message.id)] = False
                 return found
             # Nothing more is read of a server before it has taken this.
             error = types.ErrorData(code=types.INVALID_REQUEST, message=problem)
@@ -92,9 +92,10 @@ class _Reads(_Stream):
                     _mended(tool) for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)
                 ]
             case types.JSONRPCNotification(method="notifications/cancelled", params=params):
-                # The SDK ends what it does for it, and does not answer.
+                # The SDK ends what it does for it, and does not answer; but an answer on its way goes on.
                 id_of = cancelled_request_id_from_params(params)
-                self._waiting.discard(coerce_request_id(id_of) if id_of is not None else "")
+                if id_of is not None and self._waiting.get(key := coerce_request_id(id_of)) is False:
+                    del self._waiting[key]
 
     def _problem(self, request: types.JSONRPCRequest) -> str:
         if coerce_request_id(request.id) in self._waiting:
@@ -110,11 +111,15 @@ class _Writes(_Stream):
     """What a server is sent."""
 
     async def send(self, item: SessionMessage) -> None:
+        is_answer = isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError)
+        key = getattr(item.message, "id", None) if is_answer else None
+        key = key if key is None else coerce_request_id(key)
+        if key in self._waiting:
+            self._waiting[key] = True
         try:
             await self._stream.send(item)
         finally:
-            if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError) and item.message.id is not None:
-                self._waiting.discard(coerce_request_id(item.message.id))
+            self._waiting.pop(key, None)
 
 
 def _mended(tool: dict[str, Any]) -> dict[str, Any]:

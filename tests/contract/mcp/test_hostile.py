@@ -214,6 +214,36 @@ async def test_requests_that_would_pile_up_are_refused_before_they_are_heard():
     ]
 
 
+async def test_a_request_that_is_taken_back_counts_while_its_answer_waits_to_be_read():
+    incoming, inbox = anyio.create_memory_object_stream(REQUESTS_MAX + 2)
+    outbox, outgoing = anyio.create_memory_object_stream(0)
+
+    async def received(message):
+        incoming.send_nowait(SessionMessage(message))
+        return (await reads.receive()).message
+
+    async with (
+        incoming, inbox, outbox, outgoing,
+        OpenStreams((inbox, outbox)) as (reads, writes),
+        asyncio.TaskGroup() as answering,
+    ):  # fmt: skip
+        for number in range(REQUESTS_MAX):
+            assert (await received(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="ping"))).id == number
+            answer = types.JSONRPCResponse(jsonrpc="2.0", id=number, result={})
+            answering.create_task(writes.send(SessionMessage(answer)))
+        await anyio.wait_all_tasks_blocked()
+        cancelled = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 0})
+        await received(cancelled)
+        one_more = answering.create_task(received(types.JSONRPCRequest(jsonrpc="2.0", id="more", method="ping")))
+        await anyio.wait_all_tasks_blocked()
+        assert not one_more.done()
+        sent = [(await outgoing.receive()).message for _ in range(REQUESTS_MAX + 1)]
+        assert [one.id for one in sent if isinstance(one, types.JSONRPCError)] == ["more"]
+        # Now there is room.
+        incoming.send_nowait(SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id="last", method="ping")))
+        assert (await one_more).id == "last"
+
+
 async def test_an_executor_that_has_lost_the_run_calls_nothing(tmp_path):
     calls = tmp_path / "calls"
     async with bridging(tmp_path) as bridge:
