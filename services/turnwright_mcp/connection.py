@@ -21,14 +21,14 @@ from mcp.client.session import ClientRequestContext
 from turnwright.tool.v1 import tool_service_pb2
 
 from turnwright_core import __version__
+from turnwright_core.backoff import Backoff
 from turnwright_kit.logs import get_logger
 from turnwright_mcp.incoming import OpenStreams
 from turnwright_mcp.registration import McpRegistration, McpServer
 from turnwright_mcp.results import tools_to_pb
 from turnwright_mcp.transports import Complaint, Streams
 
-BACKOFF_S: Final = 0.25
-BACKOFF_S_MAX: Final = 60.0
+BACKOFF: Final = Backoff(0.5, 60.0)
 WAITED_S: Final = 2.0
 """Pauses up to so many seconds are waited for, so that a call that may be made again is."""
 STEADY_S: Final = 30.0
@@ -218,8 +218,7 @@ class McpConnection:
         return LoginNeededError(f"The MCP server {self.server.name} cannot be asked: {self._complaint.login}.")
 
     def _pause(self, why: str) -> None:
-        pause_s = min(BACKOFF_S_MAX, BACKOFF_S * 2**self._failures) if self._failures else 0.0
-        self._not_before_s = time.monotonic() + pause_s
+        self._not_before_s = time.monotonic() + (BACKOFF.pause_s(self._failures) if self._failures else 0.0)
         self._why = f"The MCP server {self.server.name} cannot be asked: {why[:DETAIL_CHARS_MAX] or 'it has ended'}."
 
     async def _elicited(
