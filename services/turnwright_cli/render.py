@@ -6,6 +6,7 @@ the same lines come without styles and without anything that moves a cursor.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -106,7 +107,8 @@ class TextScreen(Screen):
 
     def _forget(self) -> None:
         """Nothing of a run was shown."""
-        self._sequence = self._first = self._turn = self._strikes = 0
+        self._sequence = self._first = self._turn = self._strikes = self._failures = 0
+        self._failed, self._next_try = "", 0.0
         self._plans = PlanChanges(whole=not self._console.is_terminal)
         self._replies = ShownReplies()
         self._reported: set[str] = set()
@@ -254,6 +256,7 @@ class TextScreen(Screen):
     def _begin_turn(self, number: int) -> None:
         if number > self._turn:
             self._turn = number
+            self._failed = ""
             width = self._console.width if self._console.is_terminal else 0
             self._line(Text(turn_heading(number, width, icons=self._icons), style="bold"))
 
@@ -264,7 +267,7 @@ class TextScreen(Screen):
             self.note("The reply begins again.")
 
     def delta(self, event: Event) -> None:
-        turn = event.stream_delta.turn
+        turn, self._failed = event.stream_delta.turn, ""
         for delta in event.stream_delta.deltas:
             kind = delta.WhichOneof("change")
             if kind == "take_back":
@@ -365,16 +368,26 @@ class TextScreen(Screen):
             self._line(Text(f"  {line}", style="cyan"))
 
     def progress(self, event: Event) -> None:
-        """Progress: retries are printed and counted down, anything else is shown only while it lasts."""
+        """Progress: a reason to try again is printed once, anything else is shown only while it lasts."""
         progress = event.run_progress
         detail = safe_line(progress.detail, BODY_CHARS)
         if progress.phase == event_pb2.RunProgress.PHASE_RETRYING:
-            wait_s = seconds_from_pb(progress.wait)
-            self._line(Text(f"{'↻' if self._icons else 'retry'} {detail}: next try in {wait_s:.1f} s", style="yellow"))
-            self._status.countdown(wait_s)
+            self._retry(detail, seconds_from_pb(progress.wait))
         elif not self._mid_line:
             is_asking = progress.phase == event_pb2.RunProgress.PHASE_THINKING
             self._wait(f"waiting for {detail}" if is_asking else detail)
+
+    def _retry(self, why: str, wait_s: float) -> None:
+        if why != self._failed:
+            self._line(Text(f"{'↻' if self._icons else 'retry'} {why}: next try in {wait_s:.1f} s", style="yellow"))
+            self._failed, self._failures = why, 0
+        self._failures += 1
+        self._next_try = time.monotonic() + wait_s
+        self._status.counting(self._tries)
+
+    def _tries(self) -> str:
+        left = self._next_try - time.monotonic()
+        return f"try {self._failures + 1}" + (f" in {left:.0f} s" if left > 0 else ": waiting for the model")
 
     def _wait(self, text: str) -> None:
         """Say what is waited for, and how far the plan is, unless the panel shows it."""

@@ -34,16 +34,6 @@ class StatusLine:
         start = time.monotonic()
         self._run(lambda: f"{text} ({time.monotonic() - start:.0f} s)")
 
-    def countdown(self, seconds: float) -> None:
-        """Show the seconds left until the next try, and then that it is being retried."""
-        end = time.monotonic() + seconds
-
-        def words() -> str:
-            left = end - time.monotonic()
-            return f"next try in {left:.0f} s" if left > 0 else "trying again"
-
-        self._run(words)
-
     def counting(self, words: Callable[[], str]) -> None:
         """Show the text returned by the function, polled repeatedly; if it is already shown, it just continues."""
         if self._words != words or self._ticker is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from datetime import timedelta
@@ -104,6 +105,37 @@ def test_a_pipe_gets_plain_lines() -> None:
         "Given up.",
         "run r[2Jun · 1 turn · 1,234 tokens in (82% cached), 5 out · $0.0125 · 2.0 s",
     ]
+
+
+def retry(why: str, seconds: float = 3600) -> Event:
+    progress = event_pb2.RunProgress(phase=event_pb2.RunProgress.PHASE_RETRYING, turn=1, detail=why)
+    progress.wait.FromTimedelta(timedelta(seconds=seconds))
+    return Event(run_progress=progress)
+
+
+def test_a_reason_to_try_again_is_said_once_until_it_changes_or_the_model_has_said_something() -> None:
+    tries = [retry("away"), retry("away", 2), retry("busy"), retry("away"), delta(append_content="I"), retry("away")]
+    turn = Event(turn_started=event_pb2.TurnStarted(turn=turn_pb2.Turn(number=2, loop=1)))
+    shown = told(events=[*tries, turn, retry("away")], width=80).splitlines()
+    again = [line for line in shown if line.startswith("↻")]
+    assert again == [f"↻ {why}: next try in 3600.0 s" for why in ("away", "busy", "away", "away", "away")]
+
+
+def test_a_terminal_counts_the_tries_in_place() -> None:
+    out = io.StringIO()
+
+    async def wait() -> None:
+        screen = TextScreen(Console(file=out, force_terminal=True, width=80))
+        for event in (retry("away"), retry("away"), retry("away", 7200)):
+            screen.show(event)
+        async with asyncio.timeout(60):
+            while "try 4 in" not in out.getvalue():  # noqa: ASYNC110 - the line is drawn by a clock
+                await asyncio.sleep(0.01)
+        screen.pause()
+
+    asyncio.run(wait())
+    assert out.getvalue().count("away") == 1
+    assert "\n" not in out.getvalue().partition("try 4 in")[2]
 
 
 @pytest.mark.parametrize("session", [False, True])
