@@ -43,7 +43,7 @@ from turnwright_provider.domain.refused import refused_parts
 from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class, with_extra
 from turnwright_provider.ports import ModelCheck, VendorState
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, AttemptTimeout, HttpReplyReader, read_body_start
-from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport, ignored_proxy
+from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport, ignored_proxy, is_near
 
 # A server's model catalogue: its list, and for some servers one more question for each model.
 
@@ -210,10 +210,13 @@ class HttpVendor:
 
     def _connection_hint(self) -> str:
         """What to look at if no connection is made."""
-        address = f"{self._spec.url_setting} sets its address." if self._spec.url_setting else ""
-        hint = " ".join(filter(None, ("Is the server running?", address)))
         proxy = ignored_proxy(self._base_url, from_environment=self._from_environment)
-        return f"{hint} {proxy} is set and not used: TURNWRIGHT_PROXY_FROM_ENV=true uses it." if proxy else hint
+        sentences = (
+            "Is the server running?" if is_near(self._base_url) else "",
+            self._spec.url_setting and f"{self._spec.url_setting} sets its address.",
+            proxy and f"{proxy} is set and not used: TURNWRIGHT_PROXY_FROM_ENV=true uses it.",
+        )
+        return " ".join(filter(None, sentences))
 
     async def _hint(self, failure: Failure, model: str) -> str:
         """Advice about a refusal, beyond what the server said."""

@@ -6,6 +6,7 @@ a proxy meant for the shell would otherwise see every prompt. Source: architectu
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import socket
 import ssl
@@ -23,6 +24,8 @@ from turnwright_kit.tls import tls_context
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_NEAR: Final = (".internal", ".lan", ".local", ".localhost")
+"""Ends of names that no public server has."""
 
 _HUNG_UP: Final = re.compile("disconnected|closed connection")
 """Distinguishes a connection that ended early from a malformed answer: httpx raises RemoteProtocolError for both."""
@@ -148,6 +151,15 @@ def ignored_proxy(base_url: str, *, from_environment: bool) -> str:
         return ""
     proxies = getproxies_environment()
     return next((f"{name.upper()}_PROXY" for name in (url.scheme, "all") if proxies.get(name)), "")
+
+
+def is_near(base_url: str) -> bool:
+    """Whether the address is one of this host or of a private network, where those who ask may start the server."""
+    host = httpx.URL(base_url).host
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_NEAR)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

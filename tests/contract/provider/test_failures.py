@@ -12,6 +12,7 @@ from turnwright.provider.v1.provider_service_pb2 import RetryReason
 
 from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain, usage_chunk
 from turnwright_kit.errors import code_of
+from turnwright_provider.vendors.transport import is_near
 
 KEY = "unremarkable"  # of no shape: only its owner knows that it is one
 HELLO = events(delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo"), done=False)
@@ -84,6 +85,23 @@ async def test_a_name_that_does_not_resolve_is_tried_again(provider):
     ).generate()
     assert heard.reason == "VENDOR_UNREACHABLE"
     assert all("http://nowhere.invalid/v1: its name cannot be resolved" in retry.detail for retry in heard.retries)
+    # Nobody who asks a hosted vendor can start its server.
+    assert "Is the server running?" not in heard.error.message
+
+
+@pytest.mark.parametrize(
+    ("host", "near"),
+    [
+        *(
+            (host, True)
+            for host in ("localhost", "127.0.0.1", "[::1]", "192.168.1.5", "100.64.0.9", "[fd00::5]", "vllm")
+        ),
+        *((host, True) for host in ("host.docker.internal", "gpu.local")),
+        *((host, False) for host in ("api.openai.com", "8.8.8.8", "[2001:4860:4860::8888]", "local.example.com")),
+    ],
+)
+def test_only_a_server_of_ones_own_may_have_to_be_started(host, near):
+    assert is_near(f"http://{host}:8000/v1") is near
 
 
 @pytest.mark.parametrize(
