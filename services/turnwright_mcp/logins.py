@@ -79,15 +79,14 @@ class Logins:
         if not url:
             raise LoginFailedError("only a server with a URL has a login")
         pending = _Pending(self._files.of(server, url), given, partial(self._allow, server))
-        await self._drop(server)
-        while len(self._pending) >= PENDING_MAX:
-            await self._drop(next(iter(self._pending)))
+        while server in self._pending or len(self._pending) >= PENDING_MAX:
+            await self._drop(server if server in self._pending else next(iter(self._pending)))
         self._pending[server] = pending
         pending.start()
         try:
             return pending.id, await pending.address()
         except BaseException:
-            await self._drop(server)
+            await self._drop(server, pending)
             raise
 
     async def complete(self, server: McpServer, login: str, callback: str) -> None:
@@ -98,7 +97,7 @@ class Logins:
         try:
             await pending.completed(callback)
         finally:
-            await self._drop(server)
+            await self._drop(server, pending)
         await self._changed(server)
 
     async def end(self, server: McpServer) -> None:
@@ -124,9 +123,12 @@ class Logins:
         for server in list(self._pending):
             await self._drop(server)
 
-    async def _drop(self, server: McpServer) -> None:
-        if (pending := self._pending.pop(server, None)) is not None:
-            await pending.stop()
+    async def _drop(self, server: McpServer, only: _Pending | None = None) -> None:
+        """End what waits. `only`: unless another one has begun since."""
+        found = self._pending.get(server)
+        if found is not None and only in (None, found):
+            del self._pending[server]
+            await found.stop()
 
     def _allow(self, server: McpServer, url: str) -> None:
         """Raises ValueError for an address that no login may lead to."""
@@ -155,7 +157,7 @@ class _Pending:
 
     @property
     def is_over(self) -> bool:
-        return self._task.done()
+        return self._task.done() or self._returned.done()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._log_in(), name="mcp login")
@@ -166,7 +168,7 @@ class _Pending:
             return self._address.result()
         if not self._task.done():
             raise LoginFailedError(f"its authorization server has not answered within {STEP_S:g} s")
-        raise LoginFailedError(self._problem(self._task.exception()))
+        raise LoginFailedError(self._problem())
 
     async def completed(self, callback: str) -> None:
         """Raises LoginFailedError."""
@@ -182,8 +184,8 @@ class _Pending:
         await asyncio.wait((self._task,), timeout=STEP_S)
         if not self._task.done():
             raise LoginFailedError(f"its authorization server has not answered within {STEP_S:g} s")
-        if (error := self._task.exception()) is not None:
-            raise LoginFailedError(self._problem(error))
+        if self._task.cancelled() or self._task.exception() is not None:
+            raise LoginFailedError(self._problem())
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -203,9 +205,12 @@ class _Pending:
     async def _back(self) -> AuthorizationCodeResult:
         return await self._returned
 
-    def _problem(self, error: BaseException | None) -> str:
+    def _problem(self) -> str:
+        if self._task.cancelled():
+            return "another one has begun since, or somebody has logged out"
         if self._complaint.reason:
             return self._complaint.reason
+        error = self._task.exception()
         if isinstance(error, OAuthRegistrationError | OAuthTokenError):
             # Its text goes on with what was answered.
             what = "register us as a client" if isinstance(error, OAuthRegistrationError) else "give a token"

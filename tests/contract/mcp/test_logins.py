@@ -308,3 +308,21 @@ async def test_logouts_at_once_end_each_session_once(server):
     await server.bridge.dispatch({**server.registration, "effects": {"*": "read_only"}}, "whoami")
     await asyncio.gather(*(server.step(end={}) for _ in range(3)))
     assert await server.needs_login()
+
+
+async def test_of_logins_at_once_one_counts(server):
+    beginning = (server.step(begin={"redirect": REDIRECT}) for _ in range(3))
+    begun = await asyncio.gather(*beginning, return_exceptions=True)
+    refused = [reason(one) for one in begun if isinstance(one, grpc.aio.AioRpcError)]
+    assert refused == ["LOGIN_NEEDED"] * len(refused)
+    returned = [
+        {"login": one.login, "callback": await server.opened(one.address)}
+        for one in begun
+        if not isinstance(one, grpc.aio.AioRpcError)
+    ]
+    # Each is sent twice, as a browser does whose page is loaded again.
+    completing = (server.step(complete=one) for one in returned * 2)
+    ended = await asyncio.gather(*completing, return_exceptions=True)
+    refused = [reason(one) for one in ended if isinstance(one, grpc.aio.AioRpcError)]
+    assert refused == ["ENTRY_NOT_FOUND"] * (len(ended) - 1)
+    assert await server.whoami() == "somebody who has logged in"
