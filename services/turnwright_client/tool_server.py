@@ -62,6 +62,7 @@ class Call:
         self.request = request
         self.arguments: dict[str, Any] = json.loads(request.arguments or "{}")
         self._sent = sent
+        self._is_heard = True
 
     @property
     def state(self) -> bytes | None:
@@ -70,7 +71,14 @@ class Call:
 
     async def progress(self, text: str, channel: int = 0, files: workspace_pb2.ScanPiece | None = None) -> None:
         """Show a piece of output while the call goes on. `channel`, `files`: as in ToolProgress."""
-        await self._sent.put(result_pb2.ToolProgress(text=text, channel=channel, files=files))
+        if self._is_heard:
+            await self._sent.put(result_pb2.ToolProgress(text=text, channel=channel, files=files))
+
+    def leave(self) -> None:
+        """Nobody hears of the call any more: it goes on, and waits for nobody who would read its progress."""
+        self._is_heard = False
+        while not self._sent.empty():
+            self._sent.get_nowait()
 
 
 class _Offered(Struct, frozen=True):
@@ -207,16 +215,18 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
         if offered is None:
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"There is no tool {request.tool} here any more.")
         sent: asyncio.Queue[result_pb2.ToolProgress] = asyncio.Queue(PROGRESS_MAX)
-        task, is_own = self._task(offered, Call(request, sent))
+        call = Call(request, sent)
+        task, is_own = self._task(offered, call)
         key = request.project, request.run, request.call_id
         self._running[key] = task
         try:
             while not (task.done() and sent.empty()):
                 getting = asyncio.ensure_future(sent.get())
-                await asyncio.wait((task, getting), return_when=asyncio.FIRST_COMPLETED)
-                if getting.done():
-                    yield tool_service_pb2.DispatchResponse(progress=getting.result())
-                else:
+                try:
+                    await asyncio.wait((task, getting), return_when=asyncio.FIRST_COMPLETED)
+                    if getting.done():
+                        yield tool_service_pb2.DispatchResponse(progress=getting.result())
+                finally:
                     getting.cancel()
             yield await _answered(task, context)
         finally:
@@ -224,6 +234,7 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
                 del self._running[key]
             if is_own and not task.done():
                 task.cancel()
+            call.leave()
 
     def _task(self, offered: _Offered, call: Call) -> tuple[asyncio.Task[ToolAnswer], bool]:
         """The work of a call, and whether it ends with it: one that may come again goes on for the next attempt."""

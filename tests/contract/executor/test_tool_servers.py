@@ -20,7 +20,7 @@ from contract.executor.tool_servers import Breaking, Issues, served, stack
 from services import LEASE_S, token_for
 from turnwright_cli.tools import server_lines
 from turnwright_client import Client
-from turnwright_client.tool_server import Fence, ToolServer
+from turnwright_client.tool_server import PROGRESS_MAX, Fence, ToolServer
 from turnwright_core.errors import TurnwrightError
 from turnwright_executor.peers.tool_channels import CONNECT_S
 
@@ -420,6 +420,32 @@ async def test_an_older_epoch_is_refused_before_and_after_a_restart(tmp_path, se
             other = await dispatch(4, start)
             assert restarted.calls == []
             assert (await dispatch(5, other.other_start.id)).HasField("result")
+
+
+async def test_a_call_that_comes_again_ends_though_nobody_has_read_its_progress(tmp_path):
+    server, calls, lost = ToolServer(), [], asyncio.Event()
+
+    @server.tool("count", "Counts.", effect_class="idempotent")
+    async def count(call):
+        calls.append(call)
+        await call.progress("begun\n")
+        await lost.wait()
+        for number in range(PROGRESS_MAX + 2):
+            await call.progress(f"{number}\n")
+        return "counted"
+
+    address = f"unix:{tmp_path}/count.sock"
+    async with served(server, address), grpc.aio.insecure_channel(address) as channel:
+        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+        request = tool_service_pb2.DispatchRequest(project="p", run="r", call_id="c", tool="count", idempotency_key="k")
+        first = stub.Dispatch(request, timeout=60)
+        assert (await first.read()).progress.text == "begun\n"
+        first.cancel()
+        # Whether the server has heard of that or not: the call goes on, and answers the next one.
+        again = stub.Dispatch(request, timeout=60)
+        lost.set()
+        assert [one async for one in again][-1].result.parts[0].text == "counted"
+    assert len(calls) == 1
 
 
 async def test_a_long_result_is_an_entry_that_is_read_in_parts(tmp_path, monkeypatch):
