@@ -62,7 +62,7 @@ class Call:
         self.request = request
         self.arguments: dict[str, Any] = json.loads(request.arguments or "{}")
         self._sent = sent
-        self._is_heard = True
+        self._has_reader = True
 
     @property
     def state(self) -> bytes | None:
@@ -71,12 +71,12 @@ class Call:
 
     async def progress(self, text: str, channel: int = 0, files: workspace_pb2.ScanPiece | None = None) -> None:
         """Show a piece of output while the call goes on. `channel`, `files`: as in ToolProgress."""
-        if self._is_heard:
+        if self._has_reader:
             await self._sent.put(result_pb2.ToolProgress(text=text, channel=channel, files=files))
 
     def leave(self) -> None:
-        """Nobody hears of the call any more: it goes on, and waits for nobody who would read its progress."""
-        self._is_heard = False
+        """Nobody reads the progress of the call any more: it goes on, and waits for nobody."""
+        self._has_reader = False
         while not self._sent.empty():
             self._sent.get_nowait()
 
