@@ -174,12 +174,14 @@ class _Pending:
         """Raises LoginFailedError."""
         if len(callback) > CALLBACK_CHARS_MAX:
             raise LoginFailedError(f"the address has more than {CALLBACK_CHARS_MAX} characters")
-        query = {name: values[0] for name, values in parse_qs(urlsplit(callback.strip()).query).items()}
+        query = _query(callback.strip())
         if "error" in query:
             raise LoginFailedError(f"its authorization server has refused the login: {_word(query['error'])}")
         code = query.get("code", "")
         if not code:
             raise LoginFailedError("the address is not the one that the browser was sent to: it has no `code`")
+        if query.get("state") != _query(self._address.result())["state"]:
+            raise LoginFailedError("the address belongs to another login: log in again, with the address printed then")
         self._returned.set_result(AuthorizationCodeResult(code=code, state=query.get("state"), iss=query.get("iss")))
         await asyncio.wait((self._task,), timeout=STEP_S)
         if not self._task.done():
@@ -257,6 +259,10 @@ class _Pending:
                 ends_s=calculate_token_expiry(tokens.expires_in),
             )
         )
+
+
+def _query(address: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 
 def _is_here(url: str) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import stat
 from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, urlsplit
 
 import grpc
 import httpx
@@ -176,6 +177,9 @@ async def test_a_refusal_and_a_wrong_return_leave_nothing(server):
     assert reason(error) == "ENTRY_NOT_FOUND"
     error = await server.refused(complete={"login": begun.login, "callback": foreign})
     assert reason(error) == "LOGIN_NEEDED"
+    assert "the address belongs to another login: log in again" in error.details()
+    [state] = parse_qs(urlsplit(begun.address).query)["state"]
+    assert state not in error.details()
     # It counts once.
     error = await server.refused(complete={"login": begun.login, "callback": back})
     assert reason(error) == "ENTRY_NOT_FOUND"
