@@ -159,15 +159,18 @@ class Connections:
 
     async def _make_room(self, wanted: McpConnection) -> None:
         """Raises ServerAwayError if all that there may be are at work."""
-        live = [one for one in self._known.values() if one.is_live]
-        own = [one for one in live if one.server.project == wanted.server.project]
-        for found, most in ((own, self._limits.of_project), (live, self._limits.of_all)):
-            if len(found) < most:
-                continue
-            idle = min((one for one in found if one.is_idle), key=lambda one: one.used_s, default=None)
-            if idle is None:
-                raise ServerAwayError(f"{most} MCP servers are at work, and no more may be at a time: try again later.")
-            await idle.close()
+        for project, most in ((wanted.server.project, self._limits.of_project), (None, self._limits.of_all)):
+            # Another one may take the room while it is made.
+            while len(live := self._live(project)) >= most:
+                idle = min((one for one in live if one.is_idle), key=lambda one: one.used_s, default=None)
+                if idle is None:
+                    text = f"{most} MCP servers are at work, and no more may be at a time: try again later."
+                    raise ServerAwayError(text)
+                await idle.close()
+
+    def _live(self, project: str | None) -> list[McpConnection]:
+        """Those at work, of one project or of all."""
+        return [one for one in self._known.values() if one.is_live and project in (None, one.server.project)]
 
     async def renew(self, server: McpServer) -> None:
         """End what was opened with another login, for one project or, if it is the operator's, for all."""

@@ -127,6 +127,20 @@ async def test_no_more_programs_run_than_there_may(tmp_path):
         assert text(await bridge.dispatch(hostile("garbage"))) == "done"
 
 
+async def test_a_project_makes_room_for_its_own_server_with_its_own(tmp_path):
+    pid = os.getpid()
+    before = set(children(pid))
+    async with bridging(tmp_path, mcp_servers_max=1, mcp_servers_all_max=2) as bridge:
+        (tmp_path / "other").mkdir()
+        other = await bridge.services.client_project(tmp_path / "other")
+        await bridge.dispatch(hostile("well"), project=other)
+        [of_other] = set(children(pid)) - before
+        for kind in ("garbage", "environment"):
+            await bridge.dispatch(hostile(kind))
+        now = set(children(pid)) - before
+        assert (of_other in now, len(now)) == (True, 2)
+
+
 @contextlib.contextmanager
 def http(*arguments):
     [port] = free_ports(1)
