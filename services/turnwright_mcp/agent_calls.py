@@ -24,6 +24,7 @@ from turnwright_mcp.agent_words import AgentReport, option_for, permission_text
 from turnwright_mcp.connection import ServerAwayError, words_of
 from turnwright_mcp.connections import Connections
 from turnwright_mcp.held import CallLostError, HeldCall
+from turnwright_mcp.incoming import REQUEST_CHARS_MAX
 from turnwright_mcp.registration import McpServer
 from turnwright_mcp.results import BAD_GATEWAY, failure
 from turnwright_mcp.transports import UNREADABLE_MAX, Complaint, Pace, line_of
@@ -169,7 +170,12 @@ class _Lines:
                 message = None
             if isinstance(message, dict):
                 self._count(message, 1)
-                return message
+                if len(line) <= REQUEST_CHARS_MAX or not {"id", "method"} <= message.keys():
+                    return message
+                # Nothing more is read before the agent has taken this.
+                error = RequestError(-32600, f"A request has at most {REQUEST_CHARS_MAX} characters.").to_error_obj()
+                await self.send({"jsonrpc": "2.0", "id": message["id"], "error": error})
+                continue
             unreadable += 1
         self._complaint.reason = f"it wrote {unreadable} lines which are not messages of the protocol"
         return None

@@ -48,9 +48,9 @@ def ended(request, reason="end_turn", **more):
     send(id=request["id"], result={"stopReason": reason, **more})
 
 
-def asks(number, wait=True):
+def asks(number, wait=True, **more):
     diff = {"type": "diff", "path": "a.txt", "oldText": "before", "newText": "after"}
-    call = {"toolCallId": "t", "title": f"Write a.txt, {number}", "kind": "edit", "content": [diff]}
+    call = {"toolCallId": "t", "title": f"Write a.txt, {number}", "kind": "edit", "content": [diff], **more}
     params = {"sessionId": "s", "toolCall": call, "options": OPTIONS}
     send(id=f"q{number}", method="session/request_permission", params=params)
     return answer_to(f"q{number}") if wait else None
@@ -109,6 +109,10 @@ def prompted(request):  # noqa: C901 - one case for each kind
             while (message := receive())["id"] != "q999":
                 continue
             noted(json.dumps(message["result"]))
+            ended(request)
+        case "asks-at-length":
+            noted(json.dumps(asks(1, title="x" * 1024 * 1024)))
+            says("It was refused.")
             ended(request)
         case "floods":
             for _ in range(1_000):

@@ -142,6 +142,14 @@ async def test_questions_beyond_the_bound_are_cancelled(bridge, tmp_path):
 
 
 @SCOPE
+async def test_a_question_of_great_length_is_refused(bridge, tmp_path):
+    # Nobody is asked, and so nothing of it waits.
+    events = await given(bridge, agent("asks-at-length", tmp_path / "notes"))
+    assert text(events).strip() == "It was refused."
+    assert json.loads((tmp_path / "notes").read_text().splitlines()[1])["code"] == -32600
+
+
+@SCOPE
 async def test_an_error_of_the_agent_is_the_end_of_the_task(bridge):
     events = await given(bridge, agent("refuses"))
     assert (events[-1].result.status, text(events)) == (502, "server: No credit is left.")
