@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from turnwright.rules.v1 import rule_service_pb2
 from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord
-from turnwright_values.types import Mode, Right, Rule, RuleLevel, RuleSet, RuleVerdict
+from turnwright_values.types import Mode, Permission, Right, Rule, RuleLevel, RuleSet, RuleVerdict
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
@@ -26,7 +26,7 @@ from turnwright_core.rules import (
     targets_like,
 )
 from turnwright_core.rules_file import RulesFileError, parse_rules
-from turnwright_core.turn_settings import Ruling, ruling_of
+from turnwright_core.turn_settings import Ruling, ruling_of, yolo_of
 from turnwright_core.wire.command_records import intended_effect, recorded_effect
 from turnwright_kit.identity.caller import Caller
 from turnwright_kit.identity.policy import rights_of
@@ -36,10 +36,11 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.viewers import Asker, asker_json, asker_of, caller_of
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import approval_rules as rows
+from turnwright_store.sql.agents import FIRST_LOOP, runs_above
 from turnwright_store.sql.approval_rules import RuleRow
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.registry import get_project
-from turnwright_store.sql.runs import RunRow, get_run
+from turnwright_store.sql.runs import RunRow, get_run, load_runs
 
 EFFECTS_MAX: Final = 200
 """Most effects that rules are asked about at a time."""
@@ -221,9 +222,22 @@ def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, re
         check_decider(rules, run, message)
         return True
     ruling = ruling_of(run.run, held, message, tool)
+    if ruling.permission is Permission.LOOP and not _has_yolo(tx.connection, run):
+        ruling = Ruling(RuleDecision(RuleVerdict.ASK))
     if not (run.active and ruling.verdict is RuleVerdict.ALLOW and _is_askers(rules, run, ruling, message)):
         text = f"{run.alias} does not accept such effects of {tool} without asking any more: propose this one."
         raise fault(Reason.GRANT_WITHDRAWN, text, run=run.alias, tool=tool)
+    return True
+
+
+def _has_yolo(connection: Connection, run: RunRow) -> bool:
+    """Whether a loop with yolo may have it still: that of an agent, only while the one above it has it, too."""
+    for one in (run, *load_runs(connection, runs_above(connection, run.id))):
+        if not yolo_of(one.run):
+            return False
+        if one.run.settings.yolo or one.loop_active != FIRST_LOOP:
+            # A person has given it here: what is above has no say.
+            return True
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 from turnwright.types.v1 import budget_pb2, model_pb2, rule_pb2, settings_pb2
@@ -205,6 +206,36 @@ async def test_yolo_is_the_agents_only_where_a_rule_for_this_tool_allows_it(serv
     assert not (await run_of(services, "t-d")).run.loop.settings.yolo
 
 
+async def test_yolo_that_is_taken_away_is_taken_from_the_agents_too(services) -> None:
+    rule = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_ALLOW, tool="delegate")
+    await services.client.set_rule(services.project, rule)
+    services.script(f'<delegate name="a" model="one">A.</delegate>{GO_ON}', DONE)
+    await plays(services, "one", f'<delegate name="b" model="two">B.</delegate>{GO_ON}', SAID)
+    held = "<sh>echo > began; read line < go</sh>"
+    await plays(services, "two", f"{held}{GO_ON}", f'<set path="b.txt">b</set>{GO_ON}', SAID)
+    for name in ("began", "go"):
+        os.mkfifo(services.files / name)
+    queued = await services.act(yolo=True)
+    await asyncio.to_thread((services.files / "began").read_text)
+    await services.client.configure_run(services.project, "r", settings_pb2.RunSettingsPatch(yolo=False))
+    await asyncio.to_thread((services.files / "go").write_text, "\n")
+    waiting = await proposed(services)
+    assert (waiting.run, waiting.proposal.path) == ("r-a-b", "log://turn_2/set/b.txt")
+    assert not (services.files / "b.txt").exists()
+    await services.client.resolve(services.project, waiting.run, waiting.proposal.path, accept=True)
+    assert (await services.until(queued)).status == 200
+
+
+async def proposed(services):
+    """What waits for a decision next in the run or its agents."""
+    async for _ in services.client.watch(services.project, "r"):
+        waiting = [one async for one in services.client.list_proposals(services.project, run="r")]
+        if waiting:
+            return waiting[0]
+        assert (await run_of(services)).run.status in OPEN
+    raise AssertionError("the watch has ended")
+
+
 async def test_a_rule_can_deny_agents(services) -> None:
     rule = rule_pb2.Rule(verdict=rule_pb2.RULE_VERDICT_DENY, tool="delegate")
     await services.client.set_rule(services.project, rule)
@@ -217,12 +248,7 @@ async def test_an_agents_proposal_reaches_who_watches_and_is_decided_there(servi
     services.script(f'<delegate name="a" model="helper">A.</delegate>{GO_ON}', DONE)
     await plays(services, "helper", f'<set path="new.txt">new</set>{GO_ON}', SAID)
     queued = await services.act(yolo=True)
-    told = None
-    async for _ in services.client.watch(services.project, "r"):
-        waiting = [one async for one in services.client.list_proposals(services.project, run="r")]
-        if waiting:
-            (told,) = waiting
-            break
+    told = await proposed(services)
     assert (told.run, told.proposal.path) == ("r-a", "log://turn_1/set/new.txt")
     with pytest.raises(TurnwrightError) as refused:
         await services.client.resolve(services.project, "r", "log://turn_1/delegate/1", accept=True)
@@ -237,9 +263,7 @@ async def test_an_abort_ends_the_agents_too(services) -> None:
     services.script(f'<delegate name="a" model="helper">A.</delegate>{GO_ON}', DONE)
     await plays(services, "helper", f'<ask_user question="Which?">x;y</ask_user>{GO_ON}', SAID)
     queued = await services.act()
-    async for _ in services.client.watch(services.project, "r"):
-        if [one async for one in services.client.list_proposals(services.project, run="r")]:
-            break
+    await proposed(services)
     await services.client.abort(services.project, "r")
     assert (await services.until(queued)).status == 499
     assert (await until_ended(services, "r-a")).status == 499
