@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from turnwright_core.errors import Reason, TurnwrightError, UnauthenticatedError, fault
 from turnwright_core.rpc.certificates import Tls
+from turnwright_kit.caller_ledger import CallerLedger, CallerLimits
 from turnwright_kit.http.door import ADMITTED
 from turnwright_kit.http.exchange import Exchange, Receive, Scope, Send
 from turnwright_kit.http.listener import HttpListener
@@ -109,6 +110,7 @@ class _Door:
 
     def __init__(self, tools: AgentTools, sessions: StreamableHTTPSessionManager) -> None:
         self._tools, self._sessions = tools, sessions
+        self._ledger = CallerLedger(CallerLimits())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -132,12 +134,22 @@ class _Door:
         scope["state"].update({ADMITTED: True, "tools": tools})
         owner = sha256(token.encode()).hexdigest()
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[], subject=principal))
+        held = 0
+
+        def take_in(size: int) -> None:
+            nonlocal held
+            held += size
+            self._ledger.take_in(principal, size)
+
+        exchange.take_in = take_in
         try:
             await self._sessions.handle_request(scope, exchange.receive, exchange.send)  # type: ignore[arg-type]
         except ConnectError as error:
             await exchange.refuse(408, "deadline_exceeded", error.message)
         except TurnwrightError as error:
             await exchange.refuse(429, "resource_exhausted", error.message)
+        finally:
+            take_in(-held)
 
     def close(self) -> None:
         """The connections end."""

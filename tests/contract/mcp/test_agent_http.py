@@ -198,16 +198,39 @@ async def test_sessions_and_bodies_are_bounded(served):
     assert [await ended(served, *one) for one in (*sessions, *others)] == [200] * SESSIONS_MAX
     await ended(served, ALICE, await began(served, ALICE))
     # Its length is told, and nothing of it sent: what is sent and not read may cost the answer.
-    place = urlsplit(served.url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    head = [f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {ALICE}\r\n"]
-    head += [f"content-type: application/json\r\ncontent-length: {BODY_BYTES_MAX + 1}\r\n\r\n"]
-    writer.write("".join(head).encode())
+    reader, writer = await began_to_send(served, BODY_BYTES_MAX + 1)
     async with asyncio.timeout(60):
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
     writer.close()
     elsewhere = await served.ask(url=served.url.removesuffix("/mcp"), **bearer(ALICE))
     assert elsewhere.status_code == 404
+
+
+async def began_to_send(served, length):
+    """A connection with the head of a request."""
+    place = urlsplit(served.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    head = [f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {ALICE}\r\n"]
+    head += [f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n"]
+    writer.write("".join(head).encode())
+    return reader, writer
+
+
+async def test_what_one_caller_sends_at_once_is_bounded(served):
+    async def until_answered(status):
+        async with asyncio.timeout(60):
+            while (await served.ask("tools/list", {}, **bearer(ALICE))).status_code != status:  # noqa: ASYNC110 - nothing else tells
+                await asyncio.sleep(0.05)
+
+    # A byte of each is wanting, so that all are held.
+    writers = [(await began_to_send(served, BODY_BYTES_MAX))[1] for _ in range(16)]
+    for writer in writers:
+        writer.write(b" " * (BODY_BYTES_MAX - 1))
+    await until_answered(429)
+    assert await ended(served, VERA, await began(served, VERA)) == 200
+    for writer in writers:
+        writer.close()
+    await until_answered(400)
 
 
 async def test_an_executor_that_is_away_is_no_wrong_token(served, tmp_path):
