@@ -75,8 +75,10 @@ class Complaint:
 
     def words(self) -> str:
         tail = self.tail.decode(errors="replace")
-        for secret in self.secrets:
+        # One may be a part of another, and of one the beginning may be gone.
+        for secret in sorted(self.secrets, key=len, reverse=True):
             tail = tail.replace(secret, "***")
+            tail = next((tail[n:] for n in range(len(tail), 0, -1) if secret.endswith(tail[:n])), tail)
         output = " ".join(tail.split())[-300:]
         return "; ".join(filter(None, (self.reason or self.login, output and f"it said: {output}")))
 

@@ -223,3 +223,8 @@ async def test_what_a_program_says_of_its_secrets_is_told_to_nobody(tmp_path):
         secret(tmp_path, "_shared", "KEY", "shared-key\n")
         error = await bridge.refused(hostile("no-program", env={"KEY": "Bearer ${KEY}"}))
         assert "This is none: Bearer ***. I have no key." in error.details()
+        # More than is kept of what it says, so that its beginning is gone; a part of it is a secret, too.
+        secret(tmp_path, "_shared", "LONG", " ".join(map(str, range(5000))))
+        secret(tmp_path, "_shared", "PART", "4998 4999")
+        error = await bridge.refused(hostile("no-program", env={"KEY": "${LONG}", "PART": "${PART}"}))
+        assert "it said: . I have no key." in error.details()
