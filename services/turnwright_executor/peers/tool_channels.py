@@ -134,7 +134,9 @@ class ServerChannels:
         try:
             ready = await open_server(server, self._allowed, self._tls, channel, connect_s)
         except Away as away:
-            self._away[server] = time.monotonic() + AWAY_S, str(away)
+            now_s = time.monotonic()
+            self._away = {one: why for one, why in self._away.items() if why[0] > now_s}
+            self._away[server] = now_s + AWAY_S, str(away)
             if self._channels.get(server) is channel and channel is not None:
                 # Its name may stand for another address by the next time.
                 del self._channels[server]
@@ -153,10 +155,10 @@ class ServerChannels:
         if server in self._channels:
             await channel.close()
             return
-        if len(self._channels) >= CONNECTIONS_MAX:
+        self._channels[server] = channel
+        if len(self._channels) > CONNECTIONS_MAX:
             oldest = next(iter(self._channels))
             await self._channels.pop(oldest).close()
-        self._channels[server] = channel
 
     async def close(self) -> None:
         for channel in self._channels.values():
