@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
-from turnwright.executor.v1 import query_pb2
+from turnwright.executor.v1 import query_pb2, tools_pb2
 
 from turnwright_cli.discovery import CHECK_S, read_record, readiness
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
@@ -21,6 +21,7 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, differing_variables, open_session, service_word, unknown_variables
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_cli.tools import server_lines
+from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_kit.settings import Settings, load
 from turnwright_kit.settings_report import settings_in_force
@@ -65,6 +66,7 @@ async def doctor(call: Invocation) -> int:
             for service in status.services:
                 # An executor on a port chosen by the system does not know its address; we have just called it.
                 service.address = service.address or session.client.address
+            servers = {one.name: one for one in (*status.tool_servers, *await _registered(call, session.client))}
             contexts = {model.alias: context_words(model) for model in await session.client.list_models()}
     except (TurnwrightError, FailureError) as error:
         has_no_token = not settings.token and isinstance(error, TurnwrightError) and error.reason in _REFUSED
@@ -75,6 +77,8 @@ async def doctor(call: Invocation) -> int:
         own = {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
         _show_settings(out, "settings of this terminal; no service answered", own)
         raise (failure_of(error) if isinstance(error, TurnwrightError) else error) from None
+    del status.tool_servers[:]
+    status.tool_servers.extend(servers.values())
     if call.as_json:
         show_lines([status])
     else:
@@ -89,6 +93,18 @@ async def doctor(call: Invocation) -> int:
         for line in _status_lines(status, contexts):
             put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED
+
+
+async def _registered(call: Invocation, client: Client) -> Sequence[tools_pb2.ToolServerState]:
+    """The servers of tools that the project here gets, which `GetStatus` knows no project to ask for."""
+    try:
+        project = await client.find_project(call.root)
+        if project is None:
+            return ()
+        return (await client.list_tools(project.name, check=True, timeout_s=CHECK_MODELS_TIMEOUT_S)).servers
+    except (TurnwrightError, FailureError):
+        # `turnwright tools check` says why, and the rest is known all the same.
+        return ()
 
 
 async def _alone(settings: CliSettings) -> dict[str, query_pb2.ServiceStatus]:

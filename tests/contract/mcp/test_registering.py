@@ -28,6 +28,14 @@ def test_a_server_is_added_checked_listed_and_removed(bench):
     assert tools["well.die"]["asks"]
     assert f"well\t{sys.executable} {HOSTILE} well\toperator" in bench.run("mcp").stdout
     assert bench.run("mcp", "check", "well").returncode == 0
+    common = bench.run("mcp", "add", "common", "--deployment", "--", "no-such-program")
+    assert common.returncode == 0, common.stderr
+    seen = bench.run("doctor")
+    assert seen.returncode == 0, seen.stderr
+    of_servers = seen.stdout.partition("servers of tools:")[2]
+    assert "  well: 4 tools, of this project" in of_servers
+    assert "  common: The MCP server common cannot be asked" in of_servers
+    assert bench.run("mcp", "remove", "common", "--deployment").returncode == 0
     assert bench.run("mcp", "remove", "well").returncode == 0
     assert "well" not in bench.run("mcp").stdout
     unknown = bench.run("mcp", "check", "well")
