@@ -219,6 +219,8 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
         task, is_own = self._task(offered, call)
         key = request.project, request.run, request.call_id
         self._running[key] = task
+        # And not with this attempt: Cancel is also for one that goes on without it.
+        task.add_done_callback(lambda done: self._running.get(key) is done and self._running.pop(key))
         try:
             while not (task.done() and sent.empty()):
                 getting = asyncio.ensure_future(sent.get())
@@ -230,8 +232,6 @@ class ToolServer(tool_service_pb2_grpc.ToolServiceServicer):
                     getting.cancel()
             yield await _answered(task, context)
         finally:
-            if self._running.get(key) is task:
-                del self._running[key]
             if is_own and not task.done():
                 task.cancel()
             call.leave()

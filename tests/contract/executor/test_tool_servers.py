@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import grpc
 import pytest
@@ -446,6 +446,46 @@ async def test_a_call_that_comes_again_ends_though_nobody_has_read_its_progress(
         lost.set()
         assert [one async for one in again][-1].result.parts[0].text == "counted"
     assert len(calls) == 1
+
+
+async def test_a_call_that_goes_on_without_its_reader_is_cancelled(tmp_path):
+    left, stopped = asyncio.Event(), asyncio.Event()
+
+    class Left(ToolServer):
+        async def Dispatch(self, request, context):
+            async with aclosing(super().Dispatch(request, context)) as answers:
+                try:
+                    async for one in answers:
+                        yield one
+                finally:
+                    await answers.aclose()
+                    left.set()
+
+    server = Left()
+
+    @server.tool("wait", "Waits.", effect_class="idempotent")
+    async def wait(call):
+        await call.progress("begun\n")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    address = f"unix:{tmp_path}/wait.sock"
+    async with (
+        asyncio.timeout(60),
+        served(server, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+        names = {"project": "p", "run": "r", "call_id": "c"}
+        reading = stub.Dispatch(tool_service_pb2.DispatchRequest(**names, tool="wait", idempotency_key="k"))
+        assert (await reading.read()).progress.text == "begun\n"
+        reading.cancel()
+        await left.wait()
+        assert not stopped.is_set()
+        await stub.Cancel(tool_service_pb2.CancelRequest(**names))
+        await stopped.wait()
 
 
 async def test_a_long_result_is_an_entry_that_is_read_in_parts(tmp_path, monkeypatch):
