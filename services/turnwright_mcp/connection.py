@@ -95,6 +95,8 @@ class McpConnection:
         self._why = ""
         self._listed: Listed | None = None
         self._listing = asyncio.Lock()
+        self._changes = 0
+        """How often it has said that its list is another one."""
         self._complaint = Complaint()
 
     @property
@@ -142,12 +144,16 @@ class McpConnection:
             return known
         client = await self.client(transport)
         async with self._listing:
-            if self._listed is known or self._listed is None:
-                try:
-                    self._listed = Listed(tools_to_pb(await _all_tools(client), self.registration))
-                except Exception as error:
-                    raise self._away(f"{self.server.name} does not list its tools: {words_of(error)}") from error
-            return self._listed
+            if self._listed is not known and self._listed is not None:
+                return self._listed
+            changes = self._changes
+            try:
+                listed = Listed(tools_to_pb(await _all_tools(client), self.registration))
+            except Exception as error:
+                raise self._away(f"{self.server.name} does not list its tools: {words_of(error)}") from error
+            # What has changed while it was read is read again by the next one.
+            self._listed = listed if changes == self._changes else None
+            return listed
 
     async def close(self) -> None:
         """End the server."""
@@ -256,6 +262,7 @@ class McpConnection:
 
     async def _notified(self, message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
+            self._changes += 1
             self._listed = None
 
 

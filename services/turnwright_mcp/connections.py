@@ -86,6 +86,8 @@ class Connections:
             found = await self._new(server)
         if not found.is_live:
             await self._make_room(found)
+            # It may have been forgotten meanwhile, and what nobody knows is never ended.
+            found = self._known.setdefault(server, found)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look(), name="idle mcp servers")
         return found, partial(self._transport, found)
@@ -129,7 +131,8 @@ class Connections:
                 raise ServerAwayError(f"{server.name}: {error}") from None
             yield found, program
         finally:
-            at_work[server.project] -= 1
+            # By this nothing is kept of a project without any.
+            at_work -= Counter((server.project,))
 
     def _program(self, server: McpServer, found: McpRegistration | AgentRegistration, root: Path) -> StdioServer:
         """Raises ValueError with a sentence."""

@@ -29,7 +29,7 @@ def receive():
 
 def tools():
     names = ["work", "idempotent", "read", "die"]
-    if KIND == "changes" and Path(FILE).exists():
+    if KIND.startswith("changes") and Path(FILE).exists():
         names = ["other"]
     found = [
         {"name": name, "inputSchema": {"type": "object"}, **({"annotations": HINTS[name]} if name in HINTS else {})}
@@ -216,7 +216,11 @@ def main():
                 id=request["id"], result={"protocolVersion": VERSION, "serverInfo": info, "capabilities": capabilities}
             )
         elif method == "tools/list":
-            send(id=request["id"], result={"tools": tools()})
+            found = tools()
+            if KIND == "changes-while-listed" and not Path(FILE).exists():
+                noted("listed")
+                send(method="notifications/tools/list_changed")
+            send(id=request["id"], result={"tools": found})
         elif method == "tools/call":
             call(request)
         elif "id" in request and method:

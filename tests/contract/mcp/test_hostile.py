@@ -100,6 +100,13 @@ async def test_a_changed_list_is_read_again(tmp_path):
         assert [one.name for one in after.tools] == ["other"]
 
 
+async def test_a_list_that_changes_while_it_is_read_is_read_again(tmp_path):
+    async with bridging(tmp_path) as bridge:
+        server = hostile("changes-while-listed", str(tmp_path / "calls"))
+        assert len((await bridge.describe(server)).tools) == 4
+        assert [one.name for one in (await bridge.describe(server)).tools] == ["other"]
+
+
 async def test_odd_schemas_and_names_are_passed_on_within_bounds(tmp_path):
     async with bridging(tmp_path) as bridge:
         tools = (await bridge.describe(hostile("schemas"))).tools
