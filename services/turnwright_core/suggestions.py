@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Final
+
+NAMED_MAX: Final = 20
+"""Models that an error names: its text has a bound."""
 
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
@@ -15,7 +20,7 @@ def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def unknown_model(alias: str, known: Collection[str]) -> str:
-    listed = ", ".join(known) or "none yet"
+    listed = ", ".join(islice(known, NAMED_MAX)) or "none yet"
     return f"There is no model {alias!r}{did_you_mean(alias, known)}. Available: {listed}. Or name one as vendor/model."
 
 
