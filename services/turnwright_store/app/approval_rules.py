@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -230,9 +230,15 @@ def check_allowed(tx: Transaction, rules: StoreRules, run: RunRow, tool: str, re
     return True
 
 
+def _upwards(connection: Connection, run: RunRow) -> Iterator[RunRow]:
+    """The run, and those above it if they are wanted."""
+    yield run
+    yield from load_runs(connection, runs_above(connection, run.id))
+
+
 def _has_yolo(connection: Connection, run: RunRow) -> bool:
     """Whether a loop with yolo may have it still: that of an agent, only while the one above it has it, too."""
-    for one in (run, *load_runs(connection, runs_above(connection, run.id))):
+    for one in _upwards(connection, run):
         if not yolo_of(one.run):
             return False
         if one.run.settings.yolo or one.loop_active != FIRST_LOOP:
